@@ -1,0 +1,206 @@
+#include "analysis/compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "base/text.hpp"
+
+namespace shardmark::analysis {
+namespace {
+
+using record::Record;
+
+// Settings that make two runs unlike, whatever the technique. The batch is compared as what took effect, see rows_per_step.
+constexpr std::array<std::string_view, 26> kFairKeys{
+    "workload.name",       "model.checkpoint",    "model.variant",      "model.dropout",       "model.input_width",      "model.width",
+    "model.layers",        "model.classes",       "data.path",          "data.shuffle",        "data.seed",              "precision.parameters",
+    "precision.compute",   "precision.reduce",    "precision.state",    "precision.frozen",    "optimizer.name",         "optimizer.lr",
+    "optimizer.betas",     "optimizer.eps",       "optimizer.weight_decay", "optimizer.decay", "optimizer.momentum",     "optimizer.clip_norm",
+    "numerics.seed",       "numerics.on_nonfinite"};
+
+std::string key_value(const Record& record, std::string_view key) {
+  for (const auto& row : record.config_keys) {
+    if (row.key.str() == key) {
+      return row.value.str();
+    }
+  }
+  return "";
+}
+
+/// Samples of one full step over all ranks, and on rank 0: what the batch keys came to.
+struct StepSamples {
+  std::int64_t global = 0;
+  std::int64_t per_rank = 0;
+};
+
+StepSamples rows_per_step(const Record& record) {
+  StepSamples samples;
+  for (const auto& row : record.steps) {
+    if (row.step == 0) {
+      samples.global += row.samples;
+      samples.per_rank = std::max(samples.per_rank, row.samples);
+    }
+  }
+  return samples;
+}
+
+std::pair<std::size_t, std::size_t> checks_passed(const Record& record) {
+  const auto passed = std::ranges::count_if(record.checks, [](const auto& check) { return check.passed != 0; });
+  return {static_cast<std::size_t>(passed), record.checks.size()};
+}
+
+/// Why a record takes part in no ratio at all; "" if it may.
+std::string disqualified(const Record& record) {
+  if (record.partial || record.attributes.status != "complete") {
+    return fmt::format("status {}", record.attributes.status.empty() ? "unknown" : record.attributes.status);
+  }
+  if (record.summary.empty()) {
+    return "no summary";
+  }
+  const auto [passed, all] = checks_passed(record);
+  if (passed != all || all == 0) {
+    return fmt::format("{} of {} checks passed", passed, all);
+  }
+  if (record.summary.front().oversubscribed != 0) {
+    return "oversubscribed";
+  }
+  if (!(record.summary.front().samples_per_s > 0)) {
+    return record.summary.front().warmed_up == 0 ? "not warmed up" : "no throughput";
+  }
+  return "";
+}
+
+bool same_family(const Record& a, const Record& b) {
+  return a.attributes.technique == b.attributes.technique || a.attributes.technique == "single" || b.attributes.technique == "single";
+}
+
+struct Scaling {
+  double efficiency = record::kMissing;
+  std::string kind;
+};
+
+/// Against the record of the fewest ranks that differs in nothing but ranks, batch and (for one rank) technique.
+Scaling scaling_of(const Record& record, const std::vector<Record>& records) {
+  const Record* base = nullptr;
+  for (const auto& other : records) {
+    const bool usable = disqualified(other).empty() && same_family(record, other) && other.attributes.preset == record.attributes.preset &&
+                        other.attributes.world_size < record.attributes.world_size;
+    const auto differences = usable ? differing_keys(record, other) : std::vector<std::string>{};
+    const bool only_batch = usable && std::ranges::all_of(differences, [](const auto& key) { return key == "global batch"; });
+    if (only_batch && (base == nullptr || other.attributes.world_size < base->attributes.world_size)) {
+      base = &other;
+    }
+  }
+  if (base == nullptr) {
+    return {};
+  }
+  const auto mine = rows_per_step(record);
+  const auto theirs = rows_per_step(*base);
+  const std::string kind = mine.per_rank == theirs.per_rank ? "weak" : mine.global == theirs.global ? "strong" : "";
+  if (kind.empty()) {
+    return {};
+  }
+  return {record.summary.front().samples_per_s_per_gpu / base->summary.front().samples_per_s_per_gpu, kind};
+}
+
+std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& scaling, const std::string& note) {
+  const record::SummaryRow empty;
+  const auto& summary = record.summary.empty() ? empty : record.summary.front();
+  const auto [passed, all] = checks_passed(record);
+  const auto& a = record.attributes;
+  return {a.preset,
+          a.technique,
+          a.world_size,
+          summary.samples_per_s,
+          summary.samples_per_s_per_gpu,
+          ratio,
+          scaling.efficiency,
+          scaling.kind,
+          summary.step_time_median_s,
+          summary.peak_memory_bytes,
+          summary.wire_bytes_per_step,
+          summary.comm_exposed_fraction,
+          summary.loss_final,
+          summary.quality_name.str(),
+          summary.quality_value,
+          fmt::format("{}/{}", passed, all),
+          a.status + (record.partial ? " (partial)" : ""),
+          std::filesystem::path(record.path).filename().string(),
+          note};
+}
+
+}  // namespace
+
+std::vector<std::string> differing_keys(const Record& a, const Record& b) {
+  std::vector<std::string> differences;
+  if (a.attributes.definition_version != b.attributes.definition_version) {
+    differences.emplace_back("definition_version");
+  }
+  for (const auto key : kFairKeys) {
+    if (key_value(a, key) != key_value(b, key)) {
+      differences.emplace_back(key);
+    }
+  }
+  if (rows_per_step(a).global != rows_per_step(b).global) {
+    differences.emplace_back("global batch");
+  }
+  if (!a.summary.empty() && !b.summary.empty() && a.summary.front().parameters != b.summary.front().parameters) {
+    differences.emplace_back("model size");
+  }
+  return differences;
+}
+
+Comparison compare(const std::vector<Record>& records) {
+  Comparison result;
+  result.table.columns = {"preset", "technique", "world_size", "samples_per_s", "samples_per_s_per_gpu", "ratio", "efficiency", "scaling",
+                          "step_time_median_s", "peak_memory_bytes", "wire_bytes_per_step", "comm_exposed_fraction", "loss_final",
+                          "quality_name", "quality_value", "checks", "status", "file", "note"};
+  std::size_t fair_pairs = 0;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const auto& record = records[i];
+    std::string note = disqualified(record);
+    std::string unlike;
+    double ratio = record::kMissing;
+    Scaling scaling;
+    if (note.empty()) {
+      scaling = scaling_of(record, records);
+      fair_pairs += scaling.kind.empty() ? 0U : 1U;
+      for (std::size_t j = 0; j < records.size(); ++j) {
+        const auto& other = records[j];
+        if (!disqualified(other).empty() || other.attributes.world_size != record.attributes.world_size ||
+            other.attributes.preset != record.attributes.preset) {
+          continue;
+        }
+        if (j == i && !unlike.empty()) {
+          continue;  // an earlier row was met and is unlike this one: a ratio to itself would hide that
+        }
+        const auto differences = differing_keys(record, other);
+        if (differences.empty()) {
+          ratio = record.summary.front().samples_per_s / other.summary.front().samples_per_s;
+          fair_pairs += j < i ? 1U : 0U;
+          break;  // the first comparable row of equal world_size, possibly this one
+        }
+        unlike = fmt::format("unlike {}: {}", std::filesystem::path(other.path).filename().string(), base::join(differences, ", "));
+      }
+    }
+    if (note.empty() && std::isnan(ratio)) {
+      note = unlike;
+    }
+    if (!note.empty()) {
+      result.reasons.push_back(fmt::format("{}: {}", record.path, note));
+    }
+    result.table.rows.push_back(make_row(record, ratio, scaling, note));
+  }
+  result.any_fair_pair = records.size() < 2 || fair_pairs > 0;
+  if (!result.any_fair_pair && result.reasons.empty()) {
+    result.reasons.emplace_back("no two records share preset and rank count, or differ in rank count alone");
+  }
+  return result;
+}
+
+}  // namespace shardmark::analysis

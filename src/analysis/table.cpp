@@ -1,0 +1,149 @@
+#include "analysis/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+
+namespace shardmark::analysis {
+namespace {
+
+/// For people: six significant digits.
+std::string short_text(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) {
+    return text->empty() ? "-" : *text;
+  }
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+    return std::to_string(*whole);
+  }
+  const double value = std::get<double>(cell);
+  return std::isnan(value) ? "-" : fmt::format("{:.6g}", value);
+}
+
+std::string csv_text(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) {
+    if (text->find_first_of(",\"\n\r") == std::string::npos) {
+      return *text;
+    }
+    std::string quoted = "\"";
+    for (const char character : *text) {
+      quoted += character == '"' ? "\"\"" : std::string(1, character);
+    }
+    return quoted + "\"";
+  }
+  if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+    return std::to_string(*whole);
+  }
+  const double value = std::get<double>(cell);
+  return std::isnan(value) ? "" : fmt::format("{}", value);
+}
+
+nlohmann::ordered_json json_value(const Cell& cell) {
+  return std::visit([](const auto& value) -> nlohmann::ordered_json { return value; }, cell);  // NaN becomes null
+}
+
+std::string render_json(const TextTable& table, const std::optional<std::string>& verdict) {
+  auto document = nlohmann::ordered_json::object();
+  document["rows"] = nlohmann::ordered_json::array();
+  for (const auto& row : table.rows) {
+    auto object = nlohmann::ordered_json::object();
+    for (std::size_t i = 0; i < table.columns.size(); ++i) {
+      object[table.columns[i]] = json_value(row[i]);
+    }
+    document["rows"].push_back(std::move(object));
+  }
+  if (verdict) {
+    document["verdict"] = *verdict;
+  }
+  return document.dump(2) + "\n";
+}
+
+std::string render_csv(const TextTable& table) {
+  std::string text;
+  const auto add_line = [&](const std::vector<Cell>& cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      text += (i > 0 ? "," : "") + csv_text(cells[i]);
+    }
+    text += "\n";
+  };
+  add_line({table.columns.begin(), table.columns.end()});
+  std::ranges::for_each(table.rows, add_line);
+  return text;
+}
+
+std::string render_md(const TextTable& table) {
+  std::string text = "|";
+  for (const auto& column : table.columns) {
+    text += " " + column + " |";
+  }
+  text += "\n|";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    text += "---|";
+  }
+  for (const auto& row : table.rows) {
+    text += "\n|";
+    for (const auto& cell : row) {
+      text += " " + short_text(cell) + " |";
+    }
+  }
+  return text + "\n";
+}
+
+std::string render_aligned(const TextTable& table) {
+  std::vector<std::size_t> widths;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    std::size_t width = table.columns[i].size();
+    for (const auto& row : table.rows) {
+      width = std::max(width, short_text(row[i]).size());
+    }
+    widths.push_back(width);
+  }
+  std::string text;
+  const auto add = [&](std::size_t column, const std::string& cell, bool right) {
+    text += right ? fmt::format("{:>{}}", cell, widths[column]) : fmt::format("{:<{}}", cell, widths[column]);
+    text += column + 1 < widths.size() ? "  " : "\n";
+  };
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    const bool right = !table.rows.empty() && !std::holds_alternative<std::string>(table.rows.front()[i]);
+    add(i, table.columns[i], right);
+  }
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < widths.size(); ++i) {
+      add(i, short_text(row[i]), !std::holds_alternative<std::string>(row[i]));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+Format parse_format(const std::string& name) {
+  if (name == "table") {
+    return Format::table;
+  }
+  if (name == "json") {
+    return Format::json;
+  }
+  if (name == "csv") {
+    return Format::csv;
+  }
+  if (name == "md") {
+    return Format::md;
+  }
+  throw base::ConfigError("--format " + name + ": accepted are table, json, csv, md");
+}
+
+std::string render(const TextTable& table, Format format, const std::optional<std::string>& verdict) {
+  switch (format) {
+    case Format::json: return render_json(table, verdict);
+    case Format::csv: return render_csv(table);
+    case Format::md: return render_md(table);
+    case Format::table: break;
+  }
+  return render_aligned(table);
+}
+
+}  // namespace shardmark::analysis

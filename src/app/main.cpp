@@ -1,0 +1,49 @@
+// The program: finds the subcommand, runs it, turns errors into exit codes.
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <string>
+
+#include "app/build_info.hpp"
+#include "app/command.hpp"
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace shardmark::app {
+namespace {
+
+int run_program(int argc, char** argv) {
+  CLI::App program("shardmark: trains the same workloads under every way of spreading training over ranks, and measures it");
+  program.set_version_flag("--version", std::string("shardmark ") + kVersion + " (" + kCommit + (kDirty != 0 ? ", changed)" : ")"));
+  program.require_subcommand(1);
+  program.footer("Example: mpirun -np 2 shardmark run mlp-digits --technique ddp -o digits.h5");
+  Action chosen;
+#ifdef SM_WITH_TRAIN
+  add_run_command(program, chosen);
+#endif
+  add_show_command(program, chosen);
+  add_compare_command(program, chosen);
+  add_list_command(program, chosen);
+  add_explain_command(program, chosen);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& request) {
+    return program.exit(request);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    base::log_error(std::string(error.what()) + "; `shardmark --help` and `shardmark COMMAND --help` show what is accepted");
+    return static_cast<int>(base::ExitCode::usage);
+  }
+  return static_cast<int>(chosen());
+}
+
+}  // namespace
+}  // namespace shardmark::app
+
+int main(int argc, char** argv) {
+  try {
+    return shardmark::app::run_program(argc, argv);
+  } catch (const std::exception& error) {
+    shardmark::base::log_error(error.what());
+    return static_cast<int>(shardmark::base::exit_code_of(error));
+  }
+}

@@ -1,0 +1,331 @@
+#include "app/run_session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "app/build_info.hpp"
+#include "app/run_facts.hpp"
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "comm/factory.hpp"
+#include "config/print.hpp"
+#include "device/cpu_facts.hpp"
+#include "device/memory_ledger.hpp"
+#include "metrics/recorder.hpp"
+#include "metrics/rows.hpp"
+#include "metrics/summary.hpp"
+#include "parallel/strategy.hpp"
+#include "record/writer.hpp"
+#include "train/export.hpp"
+#include "train/stop_request.hpp"
+#include "train/trainer.hpp"
+#include "workloads/table.hpp"
+
+namespace shardmark::app {
+namespace {
+
+constexpr std::int64_t kMinWarmupSteps = 3;
+
+template <typename Row>
+std::vector<Row> gather_rows(world::World& world, const std::vector<Row>& mine) {
+  std::vector<Row> all;
+  for (const auto& bytes : world.gather(std::as_bytes(std::span(mine)))) {
+    const std::size_t count = bytes.size() / sizeof(Row);
+    const std::size_t before = all.size();
+    all.resize(before + count);
+    if (count > 0) {
+      std::memcpy(all.data() + before, bytes.data(), bytes.size());
+    }
+  }
+  return all;
+}
+
+parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch) {
+  parallel::StrategyOptions options;
+  options.order = config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
+  options.micro_steps = batch.accumulation;
+  options.no_sync = config.technique.accumulation == "no_sync";
+  options.overlap = config.technique.overlap;
+  options.allow_unused = config.technique.unused_parameters == "allow";
+  options.bucket_bytes = static_cast<std::int64_t>(config.technique.bucket_mb * 1024 * 1024);
+  options.decay_matrices_only = config.optimizer.decay == "matrices";
+  options.seed = static_cast<std::uint64_t>(config.numerics.seed);
+  options.optimizer = {config.optimizer.name, config.optimizer.betas.at(0), config.optimizer.betas.at(1), config.optimizer.eps,
+                       config.optimizer.weight_decay, config.optimizer.momentum};
+  return options;
+}
+
+class Session {
+ public:
+  Session(world::World& world, config::RunConfig config, base::FaultPlan& faults, double start_s)
+      : world_(world), config_(std::move(config)), faults_(faults), start_s_(start_s) {}
+
+  /// Everything that can fail on one rank before training: all ranks throw or none.
+  void set_up() {
+    if (config_.output.path.empty()) {
+      const auto name = default_record_name(config_, world_.size());
+      const auto agreed = world_.broadcast(std::as_bytes(std::span(name)));
+      config_.output.path.assign(reinterpret_cast<const char*>(agreed.data()), agreed.size());
+    }
+    world_.agree("version", fmt::format("{} {}", kVersion, kCommit));
+    world_.agree("configuration", fmt::format("{:016x}", config::config_hash(config_)));
+    world_.agree("seed", std::to_string(config_.numerics.seed));
+    batch_ = config::resolve_batch(config_, world_.size());
+    world_.collectively("the output file", [&] {
+      if (world_.rank() == 0) {
+        record::check_writable(config_.output.path, config_.output.overwrite);
+      }
+    });
+    world_.collectively("the workload and its data", [&] { workload_ = workloads::make_workload(config_); });
+    communication_.emplace(comm::make_communicator(world_, {config_.comm.backend, config_.comm.check, &faults_}));
+    world_.collectively("the checkpoint", [&] {
+      const double start = base::now_s();
+      initial_ = train::open_checkpoint(config_.model.checkpoint, workload_->parameters());
+      load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
+    });
+    faults_.reach(base::FaultPhase::init, 0);
+    strategy_ = parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_), communication_->communicator());
+    strategy_->prepare(workload_->parameters(), initial_);
+    peak_ = device::measure_gemm_peak();
+    world_.collectively("the record", [&] { create_record(); });
+    describe();
+  }
+
+  base::ExitCode train() {
+    metrics::Recorder recorder(communication_->communicator(), writer_.get());
+    train::Trainer trainer({config_, batch_, *workload_, *strategy_, *communication_, recorder, faults_});
+    init_s_ = base::now_s() - start_s_;
+    const train::Outcome outcome = trainer.run();
+    export_parameters();
+    const bool passed = std::ranges::all_of(outcome.checks, &train::Check::passed);
+    write_results(outcome, recorder, passed);
+    world_.collectively("the checks", [&] {
+      if (!passed) {
+        throw base::NumericsError(failed_checks(outcome));
+      }
+    });
+    if (outcome.stopped) {
+      base::log_info(fmt::format("stopped on request after step {}; there is no checkpoint.dir, so nothing was saved to resume from",
+                                 outcome.steps_done - 1));
+    }
+    finish(outcome.stopped ? "stopped" : "complete", outcome.stopped ? "stopped by SIGUSR1, no checkpoint" : "",
+           outcome.stopped ? base::ExitCode::failed : base::ExitCode::good);
+    return outcome.stopped ? base::ExitCode::failed : base::ExitCode::good;
+  }
+
+  /// Closes rank 0's record as failed, without communicating. After an input/output error it stays as it is.
+  void fail(const std::exception& error, base::ExitCode code) noexcept {
+    if (!writer_) {
+      return;
+    }
+    try {
+      if (dynamic_cast<const base::IoError*>(&error) == nullptr) {
+        writer_->finish("failed", error.what(), static_cast<int>(code));
+      }
+    } catch (const std::exception& second) {
+      base::log_error(fmt::format("the record could not be closed either: {}", second.what()));
+    }
+    writer_->abandon();
+  }
+
+  /// Leaves FILE.h5.partial behind as interrupted.
+  void abandon() noexcept {
+    if (writer_) {
+      writer_->abandon();
+    }
+  }
+
+ private:
+  void create_record() {
+    if (world_.rank() != 0) {
+      return;
+    }
+    writer_ = std::make_unique<record::RecordWriter>(record::WriterOptions{config_.output.path, config_.output.overwrite, &faults_},
+                                                     make_attributes(config_, world_), config::to_toml(config_), make_config_rows(config_));
+    writer_->append_environment(make_environment(faults_.text(), workload_->data_source()));
+  }
+
+  void describe() {
+    const auto ranks = gather_rows(world_, std::vector{make_rank_row(world_)});
+    if (writer_) {
+      writer_->append_ranks(ranks);
+    }
+    base::log_info(fmt::format("{}: {} parameters, {} on {} rank(s), global batch {} = {} rows x {} micro-step(s) a rank, data {}", config_.preset,
+                               base::format_count(workload_->parameters().numel()), config_.technique.name, world_.size(),
+                               batch_.global_batch, batch_.micro_batch, batch_.accumulation, workload_->data_source()));
+    if (world_.oversubscribed()) {
+      base::log_warning("more ranks than cores: the record is marked oversubscribed and will not be compared");
+    }
+    if (config_.measure.warmup_steps < kMinWarmupSteps) {
+      base::log_warning(fmt::format("measure.warmup_steps = {} is below {}: no throughput is given", config_.measure.warmup_steps, kMinWarmupSteps));
+    }
+  }
+
+  void export_parameters() {
+    if (config_.checkpoint.export_folder.empty()) {
+      return;
+    }
+    const double start = base::now_s();
+    const auto tensors = strategy_->gather_parameters();
+    const std::string path = config_.checkpoint.export_folder + "/model.safetensors";
+    if (world_.rank() == 0) {
+      train::write_tensors(path, tensors);
+      save_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
+    }
+    save_s_ = base::now_s() - start;
+  }
+
+  void write_results(const train::Outcome& outcome, const metrics::Recorder& recorder, bool passed) {
+    const auto stats = communication_->counts().rows();
+    const auto memory = gather_rows(world_, metrics::memory_rows(world_.rank(), device::memory_snapshot(), strategy_->predicted_bytes()));
+    const auto collectives = gather_rows(world_, metrics::collective_rows(world_.rank(), stats));
+    std::vector<record::CheckRow> mine;
+    for (const auto& check : outcome.checks) {
+      const std::string name = world_.size() > 1 ? fmt::format("{} rank {}", check.name, world_.rank()) : check.name;
+      mine.push_back({name, check.expected, check.found, check.tolerance, check.passed ? 1 : 0});
+    }
+    const auto checks = gather_rows(world_, mine);
+    const auto payload = gather_rows(world_, std::vector{metrics::payload_bytes(stats)});
+    if (!writer_) {
+      return;
+    }
+    writer_->append_memory(memory);
+    writer_->append_collectives(collectives);
+    writer_->append_checks(checks);
+    auto summary = make_summary(outcome, recorder, passed && std::ranges::all_of(checks, &record::CheckRow::passed));
+    for (const auto& row : memory) {
+      if (row.phase.str() == "run" && row.category.str() == "total") {
+        summary.peak_memory_bytes = std::max(summary.peak_memory_bytes, row.peak_bytes);
+      }
+    }
+    if (outcome.timed_steps > 0) {
+      summary.wire_bytes_per_step = *std::ranges::max_element(payload) / static_cast<double>(outcome.timed_steps);
+    }
+    writer_->append_summary(summary);
+    print_summary(summary, checks);
+  }
+
+  [[nodiscard]] record::SummaryRow make_summary(const train::Outcome& outcome, const metrics::Recorder& recorder, bool passed) {
+    record::SummaryRow summary;
+    summary.parameters = workload_->parameters().numel();
+    summary.trainable_parameters = workload_->parameters().trainable_numel();
+    summary.padding_elements = strategy_->padding_elements();
+    summary.trainable_padding_elements = strategy_->trainable_padding_elements();
+    const auto flops = workload_->flops(batch_.global_batch);
+    summary.flops_per_step_model = flops.model;
+    summary.flops_per_step_hardware = flops.hardware;
+    summary.peak_flops = peak_.flops_per_s;
+    summary.peak_source = peak_.source;
+    summary.quality_name = workload_->quality_name();
+    summary.quality_value = outcome.quality;
+    summary.init_s = init_s_;
+    summary.checkpoint_save_s = save_s_;
+    summary.checkpoint_load_s = load_s_;
+    summary.checkpoint_bytes = save_bytes_;
+    summary.oversubscribed = world_.oversubscribed() ? 1 : 0;
+    // Without passed checks there is no throughput: correctness gates speed.
+    const bool warmed_up = config_.measure.warmup_steps >= kMinWarmupSteps;
+    metrics::summarise_steps(recorder.rows(), world_.size(), warmed_up && passed, summary);
+    summary.warmed_up = warmed_up ? 1 : 0;
+    return summary;
+  }
+
+  static void print_summary(const record::SummaryRow& summary, const std::vector<record::CheckRow>& checks) {
+    const auto passed = std::ranges::count_if(checks, [](const auto& check) { return check.passed != 0; });
+    std::string quality;
+    if (std::isfinite(summary.quality_value)) {
+      quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
+    }
+    base::log_info(fmt::format("{:.5g} samples/s, step {:.4g} ms (p95 {:.4g}), loss {:.6g} -> {:.6g}{}, {} of {} checks passed",
+                               summary.samples_per_s, summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3, summary.loss_first,
+                               summary.loss_final, quality, passed, checks.size()));
+  }
+
+  static std::string failed_checks(const train::Outcome& outcome) {
+    std::string text = "checks failed:";
+    for (const auto& check : outcome.checks) {
+      if (!check.passed) {
+        text += fmt::format(" {} (expected {}, found {}, tolerance {})", check.name, check.expected, check.found, check.tolerance);
+      }
+    }
+    return text;
+  }
+
+  void finish(const std::string& status, const std::string& error, base::ExitCode code) {
+    // The last thing all ranks do together: none may leave while rank 0's disk can still fail.
+    world_.collectively("closing the record", [&] {
+      if (writer_) {
+        writer_->finish(status, error, static_cast<int>(code));
+        base::log_info(fmt::format("record: {}", writer_->path()));
+      }
+    });
+  }
+
+  world::World& world_;
+  config::RunConfig config_;
+  base::FaultPlan& faults_;
+  double start_s_;
+  config::BatchPlan batch_;
+  std::unique_ptr<train::Workload> workload_;
+  std::optional<comm::CommunicatorStack> communication_;
+  parallel::InitialValue initial_;
+  std::unique_ptr<parallel::Strategy> strategy_;
+  device::GemmPeak peak_;
+  std::unique_ptr<record::RecordWriter> writer_;
+  double init_s_ = record::kMissing;
+  double load_s_ = record::kMissing;
+  double save_s_ = record::kMissing;
+  std::int64_t save_bytes_ = -1;
+};
+
+/// Whether every rank sees this error by construction, so that one message is enough.
+bool is_common(const std::exception& error) {
+  return dynamic_cast<const base::NumericsError*>(&error) != nullptr || dynamic_cast<const base::MismatchError*>(&error) != nullptr ||
+         dynamic_cast<const base::RemoteError*>(&error) != nullptr || dynamic_cast<const base::ConfigError*>(&error) != nullptr;
+}
+
+[[noreturn]] void end_job(world::World& world, const std::exception& error, base::ExitCode code) {
+  if (!is_common(error)) {
+    world.report_failure(code, error.what());
+  }
+  world.abort(code);
+}
+
+}  // namespace
+
+base::ExitCode run_session(world::World& world, config::RunConfig config, base::FaultPlan& faults, double start_s) {
+  Session session(world, std::move(config), faults, start_s);
+  bool training = false;
+  try {
+    session.set_up();
+    training = true;
+    return session.train();
+  } catch (const world::Interrupted& signal) {
+    session.abandon();
+    base::log_info(fmt::format("{}: what was measured so far is in the .partial record", signal.what()));
+    world.abort(base::ExitCode::failed);
+  } catch (const std::exception& error) {
+    const auto code = base::exit_code_of(error);
+    session.fail(error, code);
+    // Before training such an error is found by all ranks together, with nothing in flight: they can leave in order.
+    const bool found_together = code == base::ExitCode::usage || code == base::ExitCode::io || code == base::ExitCode::environment;
+    const bool orderly = !training && found_together && !world.failed();
+    if (world.rank() == 0 || (!orderly && !is_common(error))) {
+      base::log_error(error.what());
+    }
+    if (orderly) {
+      return code;
+    }
+    end_job(world, error, code);
+  }
+}
+
+}  // namespace shardmark::app

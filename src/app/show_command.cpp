@@ -1,0 +1,153 @@
+// `shardmark show`: one record for people.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "analysis/table.hpp"
+#include "app/command.hpp"
+#include "base/log.hpp"
+#include "record/reader.hpp"
+#include "record/schema.hpp"
+
+namespace shardmark::app {
+namespace {
+
+using analysis::Cell;
+using analysis::TextTable;
+
+Cell cell_of(const record::Column& column, const void* row) {
+  const auto* at = static_cast<const char*>(row) + column.offset;
+  if (column.type == record::ColumnType::text) {
+    return std::string(at, strnlen(at, column.size));
+  }
+  if (column.type == record::ColumnType::int64) {
+    std::int64_t value = 0;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  double value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+template <typename Row>
+TextTable as_table(const std::string& name, const std::vector<Row>& rows) {
+  TextTable text;
+  for (const auto& column : record::table(name).columns) {
+    text.columns.push_back(column.name);
+  }
+  for (const auto& row : rows) {
+    std::vector<Cell> cells;
+    for (const auto& column : record::table(name).columns) {
+      cells.push_back(cell_of(column, &row));
+    }
+    text.rows.push_back(std::move(cells));
+  }
+  return text;
+}
+
+/// Attributes and summary, one value a row.
+TextTable overview(const record::Record& record) {
+  TextTable text;
+  text.columns = {"name", "value", "unit"};
+  const auto& a = record.attributes;
+  const auto add = [&](const char* name, Cell value) { text.rows.push_back({std::string(name), std::move(value), std::string()}); };
+  add("status", a.status);
+  add("error", a.error);
+  add("exit_code", a.exit_code);
+  add("preset", a.preset);
+  add("workload", a.workload);
+  add("technique", a.technique);
+  add("world_size", a.world_size);
+  add("created", a.created);
+  add("shardmark_version", a.shardmark_version);
+  add("commit", a.commit);
+  add("dirty", a.dirty);
+  add("definition_version", a.definition_version);
+  add("config_hash", a.config_hash);
+  add("binary_hash", a.binary_hash);
+  add("run_id", a.run_id);
+  add("job_id", a.job_id);
+  add("attempt", a.attempt);
+  for (const auto& row : record.summary) {
+    for (const auto& column : record::table("summary").columns) {
+      text.rows.push_back({column.name, cell_of(column, &row), column.unit == "1" ? std::string() : column.unit});
+    }
+  }
+  return text;
+}
+
+/// The rank whose time outside the communicator is largest: the one the others wait for.
+std::string slowest_rank(const record::Record& record) {
+  std::map<std::int64_t, double> work_s;
+  std::int64_t timed = 0;
+  for (const auto& row : record.steps) {
+    if (row.timed != 0) {
+      work_s[row.rank] += row.total_s - row.comm_exposed_s;
+      timed += row.rank == 0 ? 1 : 0;
+    }
+  }
+  if (work_s.size() < 2 || timed == 0) {
+    return "";
+  }
+  const auto slowest = std::ranges::max_element(work_s, {}, [](const auto& entry) { return entry.second; });
+  const auto fastest = std::ranges::min_element(work_s, {}, [](const auto& entry) { return entry.second; });
+  return fmt::format("most work: rank {} with {:.4g} ms a step outside communication, least: rank {} with {:.4g} ms\n", slowest->first,
+                     slowest->second / static_cast<double>(timed) * 1e3, fastest->first,
+                     fastest->second / static_cast<double>(timed) * 1e3);
+}
+
+base::ExitCode show(const std::string& file, const std::string& format_name, const std::string& table_name) {
+  const auto format = analysis::parse_format(format_name);
+  const auto record = record::read_record(file);
+  if (record.partial) {
+    base::log_warning(fmt::format("{} is what an interrupted run left: {} step rows", record.path, record.steps.size()));
+  }
+  const std::map<std::string, TextTable> tables{{"overview", overview(record)},
+                                                {"ranks", as_table("ranks", record.ranks)},
+                                                {"environment", as_table("environment", record.environment)},
+                                                {"config_keys", as_table("config_keys", record.config_keys)},
+                                                {"steps", as_table("steps", record.steps)},
+                                                {"memory", as_table("memory", record.memory)},
+                                                {"collectives", as_table("collectives", record.collectives)},
+                                                {"checks", as_table("checks", record.checks)}};
+  if (!tables.contains(table_name) && table_name != "") {
+    throw base::ConfigError("--table " + table_name + ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+  }
+  if (!table_name.empty() || format != analysis::Format::table) {
+    fmt::print("{}", analysis::render(tables.at(table_name.empty() ? "overview" : table_name), format));
+    return base::ExitCode::good;
+  }
+  for (const char* name : {"overview", "checks", "collectives"}) {
+    fmt::print("{}\n{}\n", name, analysis::render(tables.at(name), format));
+  }
+  TextTable memory = tables.at("memory");
+  std::erase_if(memory.rows, [](const auto& row) { return std::get<std::string>(row[1]) != "run"; });
+  fmt::print("memory (phase run; --table memory shows all)\n{}\n{}", analysis::render(memory, format), slowest_rank(record));
+  return base::ExitCode::good;
+}
+
+}  // namespace
+
+void add_show_command(CLI::App& program, Action& chosen) {
+  auto* command = program.add_subcommand("show", "one record: summary, checks, collectives, memory, the slowest rank");
+  command->footer("Example: shardmark show digits.h5 --table steps --format csv");
+  struct Arguments {
+    std::string file;
+    std::string format = "table";
+    std::string table;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("file", arguments->file, "a record, also FILE.h5.partial")->required();
+  command->add_option("--format", arguments->format, "table, json, csv or md");
+  command->add_option("--table", arguments->table, "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+  command->callback([&chosen, arguments] { chosen = [arguments] { return show(arguments->file, arguments->format, arguments->table); }; });
+}
+
+}  // namespace shardmark::app

@@ -1,0 +1,21 @@
+#pragma once
+// The only place that reads environment variables. Which variables a record may carry is decided here too.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace shardmark::base {
+
+/// The variable's value; absent if it is not set or empty.
+[[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
+
+/// The variable as a whole number; absent if not set. Throws EnvironmentError if it is not a number.
+[[nodiscard]] std::optional<long> environment_number(const std::string& name);
+
+/// Variables that are safe and useful in a record, with their values: threads, binding, MPI and NCCL tuning, Slurm facts.
+/// Never the whole environment, so that no secret is stored.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> recorded_environment();
+
+}  // namespace shardmark::base

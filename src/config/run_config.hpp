@@ -1,0 +1,122 @@
+#pragma once
+// The typed configuration of one run: what every key of a TOML file or --set ends in. Filled and checked by config/parse.hpp;
+// the table of keys in config/keys.cpp binds names, defaults, accepted values and help texts to these members.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shardmark::config {
+
+struct WorkloadSection {
+  std::string name;
+};
+struct ModelSection {
+  std::string checkpoint;
+  std::string variant;
+  double dropout = 0;
+  std::int64_t input_width = 0;
+  std::int64_t width = 0;
+  std::int64_t layers = 0;  // hidden layers of an MLP
+  std::int64_t classes = 0;
+};
+struct DataSection {
+  std::string path;
+  std::string eval_path;
+  std::int64_t global_batch = 0;
+  std::int64_t micro_batch = 0;
+  std::int64_t accumulation = 0;
+  bool shuffle = true;
+  std::int64_t seed = 0;
+};
+struct TechniqueSection {
+  std::string name;          // single, ddp
+  std::string profile;       // native
+  double bucket_mb = 0;      // MiB; 0 = automatic
+  std::string accumulation;  // sync, no_sync
+  std::string unused_parameters;  // error, allow
+  bool overlap = true;
+};
+struct PrecisionSection {
+  std::string parameters, compute, reduce, state, frozen;  // fp32
+};
+struct OptimizerSection {
+  std::string name;  // sgd, adam, adamw
+  double lr = 0;
+  std::vector<double> betas;
+  double eps = 0;
+  double weight_decay = 0;
+  std::string decay;  // all, matrices
+  double momentum = 0;
+  double clip_norm = 0;
+};
+struct ScheduleSection {
+  std::string name;  // constant, linear, cosine, cosine_min, step
+  std::int64_t warmup_steps = 0;
+  std::int64_t total_steps = 0;
+  double min_lr_rate = 0;
+  std::int64_t step_every = 0;
+  double gamma = 0;
+};
+struct NumericsSection {
+  std::string reduction;  // fast, ordered
+  std::int64_t seed = 0;
+  std::string on_nonfinite;  // fail, skip
+  std::int64_t replica_check_every = 0;
+};
+struct CommSection {
+  std::string backend;  // auto, mpi
+  double deadline_s = 0;
+  double init_deadline_s = 0;
+  bool check = true;
+};
+struct MeasureSection {
+  std::int64_t warmup_steps = 0;
+  std::int64_t steps = 0;
+  std::int64_t blocks = 0;
+};
+struct CheckpointSection {
+  std::string export_folder;  // key checkpoint.export
+};
+struct OutputSection {
+  std::string path;
+  bool overwrite = false;
+  std::string gradients;
+};
+
+/// Where one key's effective value came from.
+struct KeyOrigin {
+  std::string key;
+  std::string value;   // as TOML
+  std::string origin;  // "default", "preset mlp", "file PATH", "--set", "--technique", "-o"
+};
+
+struct RunConfig {
+  std::string preset;  // NAME, or the file's stem
+  std::int64_t definition_version = 1;
+  WorkloadSection workload;
+  ModelSection model;
+  DataSection data;
+  TechniqueSection technique;
+  PrecisionSection precision;
+  OptimizerSection optimizer;
+  ScheduleSection schedule;
+  NumericsSection numerics;
+  CommSection comm;
+  MeasureSection measure;
+  CheckpointSection checkpoint;
+  OutputSection output;
+  std::vector<KeyOrigin> origins;  // one per key, in table order
+};
+
+/// How a step's global batch is cut (design section 2).
+struct BatchPlan {
+  std::int64_t global_batch = 0;  // rows per optimizer step over all ranks
+  std::int64_t micro_batch = 0;   // rows per rank and micro-step
+  std::int64_t accumulation = 1;  // micro-steps per optimizer step
+};
+
+/// Resolves the batch keys for a number of ranks. Throws ConfigError naming the nearest values that work.
+[[nodiscard]] BatchPlan resolve_batch(const RunConfig& config, int world_size);
+
+}  // namespace shardmark::config

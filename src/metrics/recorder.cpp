@@ -1,0 +1,28 @@
+#include "metrics/recorder.hpp"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace shardmark::metrics {
+
+static_assert(std::is_trivially_copyable_v<record::StepRow>, "rows travel as bytes");
+
+void Recorder::end_block() {
+  const auto bytes = static_cast<std::int64_t>(pending_.size() * sizeof(record::StepRow));
+  const auto ranks = static_cast<std::size_t>(communicator_.size());
+  gathered_.resize(pending_.size() * ranks);
+  communicator_.all_gather({pending_.data(), bytes, base::DType::uint8},
+                           {gathered_.data(), bytes * communicator_.size(), base::DType::uint8}, comm::Purpose::control, 0)
+      .wait();
+  pending_.clear();
+  if (communicator_.rank() != 0) {
+    return;
+  }
+  std::ranges::stable_sort(gathered_, {}, &record::StepRow::step);
+  rows_.insert(rows_.end(), gathered_.begin(), gathered_.end());
+  if (writer_ != nullptr) {
+    writer_->append_steps(gathered_);
+  }
+}
+
+}  // namespace shardmark::metrics

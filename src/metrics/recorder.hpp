@@ -1,0 +1,34 @@
+#pragma once
+// Collects each rank's step rows and brings them to rank 0 at block borders, where they are written and flushed.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "record/rows.hpp"
+#include "record/writer.hpp"
+
+namespace shardmark::metrics {
+
+class Recorder {
+ public:
+  /// `writer` is rank 0's record, nullptr elsewhere or where nothing is written. Both are lent.
+  Recorder(comm::Communicator& communicator, record::RecordWriter* writer) : communicator_(communicator), writer_(writer) {}
+
+  void add(const record::StepRow& row) { pending_.push_back(row); }
+  /// Collective; every rank has added the same number of rows. Rank 0 appends all of them to the record and flushes it.
+  /// Throws IoError on rank 0 alone if the disk is full.
+  void end_block();
+  /// Rows of all ranks, on rank 0.
+  [[nodiscard]] const std::vector<record::StepRow>& rows() const { return rows_; }
+
+ private:
+  comm::Communicator& communicator_;
+  record::RecordWriter* writer_;
+  std::vector<record::StepRow> pending_;
+  std::vector<record::StepRow> gathered_;
+  std::vector<record::StepRow> rows_;
+};
+
+}  // namespace shardmark::metrics

@@ -1,0 +1,76 @@
+#pragma once
+// What a model declares: named parameters with shape, first values and unit. A strategy gives them memory; a model never
+// allocates or sees a rank. Values are tensors bound by the strategy before the first forward.
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardmark::model {
+
+/// How first values are drawn, element by element, from the stream (seed, parameter name): any slice can be made alone.
+struct Init {
+  enum class Kind { uniform, normal, constant };
+  Kind kind = Kind::constant;
+  double a = 0;  // lower bound, mean or value
+  double b = 0;  // upper bound or standard deviation
+
+  [[nodiscard]] static Init uniform(double low, double high) { return {Kind::uniform, low, high}; }
+  [[nodiscard]] static Init normal(double mean, double deviation) { return {Kind::normal, mean, deviation}; }
+  [[nodiscard]] static Init constant(double value) { return {Kind::constant, value, 0}; }
+};
+
+/// Fills elements [first, first + out.size()) of a parameter's flattened value.
+void fill_initial(std::span<float> out, const Init& init, std::uint64_t seed, std::string_view name, std::int64_t first);
+
+struct Parameter {
+  std::string name;  // state name, as in the public implementation
+  std::vector<std::int64_t> shape;
+  Init init;
+  bool trainable = true;
+  std::int64_t unit = 0;  // index into ParameterList::units
+  torch::Tensor value;    // a leaf bound by the strategy
+
+  [[nodiscard]] std::int64_t numel() const;
+  /// Weight decay "matrices" touches only these.
+  [[nodiscard]] bool is_matrix() const { return shape.size() > 1; }
+};
+
+/// Non-trained state (running statistics), kept equal over ranks by the strategy. Allocated and filled by the model.
+struct NamedBuffer {
+  std::string name;
+  torch::Tensor value;
+};
+
+/// All parameters of a model in the order of declaration. Addresses stay valid.
+class ParameterList {
+ public:
+  ParameterList() : units_{"root"} {}
+  ParameterList(const ParameterList&) = delete;
+  ParameterList& operator=(const ParameterList&) = delete;
+
+  /// Declares a parameter in the current unit. Throws InvariantError if the name is taken.
+  Parameter& add(std::string name, std::vector<std::int64_t> shape, Init init);
+  NamedBuffer& add_buffer(std::string name, torch::Tensor value);
+  /// Parameters added from here on belong to a new unit: what a sharding strategy gathers and frees together.
+  void begin_unit(std::string name);
+
+  [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
+  [[nodiscard]] std::deque<NamedBuffer>& buffers() { return buffers_; }
+  [[nodiscard]] const std::vector<std::string>& units() const { return units_; }
+  [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] std::int64_t trainable_numel() const;
+
+ private:
+  std::deque<Parameter> parameters_;
+  std::deque<NamedBuffer> buffers_;
+  std::vector<std::string> units_;
+};
+
+}  // namespace shardmark::model

@@ -1,0 +1,124 @@
+#include "optim/vector_ops.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "base/random.hpp"
+
+// Compiled for several vector widths, chosen when the program starts. Only element-wise loops and sums whose lanes are
+// written out carry it, so the bits are the same on every machine.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define SM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3", "fp-contract=off")))
+#else
+#define SM_VECTOR_CLONES
+#endif
+
+namespace shardmark::optim {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+using Lanes = std::array<double, kLanes>;
+
+SM_VECTOR_CLONES void add_floats(float* sum, const float* part, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] += part[i];
+  }
+}
+
+/// Lane l adds the squares of elements l, l + 16, l + 32, ...
+SM_VECTOR_CLONES void add_squares(const float* values, std::size_t count, double* lanes) {
+  for (std::size_t i = 0; i + kLanes <= count; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const double value = static_cast<double>(values[i + lane]);
+      lanes[lane] += value * value;
+    }
+  }
+}
+
+SM_VECTOR_CLONES std::uint32_t largest_bits(const float* values, std::size_t count) {
+  // Magnitudes of floats order as their bits do; NaN is above infinity.
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffU;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+}  // namespace
+
+void add_in_place(std::span<float> sum, std::span<const float> part) { add_floats(sum.data(), part.data(), sum.size()); }
+
+double sum_of_squares(std::span<const float> values) {
+  // Blocks keep each lane's partial sum short; the block sums are added in order.
+  constexpr std::size_t kBlock = 4096;
+  double total = 0;
+  for (std::size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const std::size_t count = std::min(kBlock, values.size() - begin);
+    Lanes lanes{};
+    add_squares(values.data() + begin, count, lanes.data());
+    for (std::size_t i = count / kLanes * kLanes; i < count; ++i) {
+      const auto value = static_cast<double>(values[begin + i]);
+      lanes[i % kLanes] += value * value;
+    }
+    for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
+      for (std::size_t lane = 0; lane < width; ++lane) {
+        lanes[lane] += lanes[lane + width];
+      }
+    }
+    total += lanes[0];
+  }
+  return total;
+}
+
+float largest_magnitude(std::span<const float> values) {
+  return std::bit_cast<float>(largest_bits(values.data(), values.size()));
+}
+
+int exact_scale_exponent(float largest) {
+  if (largest == 0.0F) {
+    return 0;
+  }
+  // largest < 2^(k+1), so its square < 2^(2k+2); scaled by 2^(60-2k) it stays below 2^62.
+  return 60 - 2 * std::ilogb(largest);
+}
+
+ExactSquares exact_sum_of_squares(std::span<const float> values, int scale_exponent) {
+  unsigned __int128 sum = 0;
+  // The product of two powers of two, since 2^e alone may overflow a double for the smallest gradients.
+  const double half_scale = std::ldexp(1.0, scale_exponent / 2);
+  for (const float value : values) {
+    const double scaled = static_cast<double>(value) * half_scale;
+    sum += static_cast<std::uint64_t>(std::llrint(scaled * scaled));
+  }
+  return {static_cast<std::uint64_t>(sum), static_cast<std::uint64_t>(sum >> 64U)};
+}
+
+ExactSquares add(ExactSquares a, ExactSquares b) {
+  const std::uint64_t low = a.low + b.low;
+  return {low, a.high + b.high + (low < a.low ? 1U : 0U)};
+}
+
+double norm_of(ExactSquares sum, int scale_exponent) {
+  const double value = std::ldexp(static_cast<double>(sum.high), 64) + static_cast<double>(sum.low);
+  return std::ldexp(std::sqrt(value), -scale_exponent / 2);
+}
+
+std::uint64_t hash_bits(std::span<const float> values) {
+  // Four independent chains hide the latency of the multiplications.
+  std::array<std::uint64_t, 4> chains{1, 2, 3, 4};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    auto& chain = chains[i % chains.size()];
+    chain = (chain ^ std::bit_cast<std::uint32_t>(values[i])) * 0x100000001b3ULL;
+    chain ^= chain >> 29U;
+  }
+  std::uint64_t hash = values.size();
+  for (const auto chain : chains) {
+    hash = base::hash_mix(hash, chain);
+  }
+  return hash;
+}
+
+}  // namespace shardmark::optim

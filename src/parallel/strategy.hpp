@@ -1,0 +1,99 @@
+#pragma once
+// A way of spreading training over ranks. The trainer drives it step by step; it owns the flat buffers of parameters,
+// gradients and optimizer state and every gradient and parameter collective. Knows nothing of workloads but their
+// parameters and units.
+
+#include <torch/torch.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/fault.hpp"
+#include "comm/communicator.hpp"
+#include "device/memory_ledger.hpp"
+#include "model/parameter.hpp"
+#include "optim/optimizer.hpp"
+
+namespace shardmark::parallel {
+
+struct StrategyOptions {
+  comm::SumOrder order = comm::SumOrder::fast;
+  std::int64_t micro_steps = 1;
+  bool no_sync = false;              // technique.accumulation: reduce once after the last micro-step
+  bool overlap = true;               // start buckets during backward; false: after it, in the same order
+  bool allow_unused = false;         // a parameter without gradient counts as zero instead of failing the run
+  std::int64_t bucket_bytes = 0;     // 0 = automatic
+  bool decay_matrices_only = false;  // optimizer.decay
+  std::uint64_t seed = 0;            // of initial values
+  optim::OptimizerOptions optimizer;
+};
+
+/// First value of one parameter, whole: from a checkpoint. Returns false to use the parameter's own Init.
+using InitialValue = std::function<bool(const model::Parameter&, std::span<float> out)>;
+
+/// After all reductions of a step; equal on all ranks.
+struct GradientSummary {
+  double norm = 0;  // L2 of the global batch's gradient before clipping
+  bool finite = true;
+  std::string first_nonfinite;  // a parameter with a non-finite gradient, "" if finite
+};
+
+/// Nominal payload of one optimizer step on one rank, from the formulas of the technique (gradient + parameter).
+struct Payload {
+  double bytes = 0;
+  std::string formula;  // "2 a T f"
+};
+
+struct NamedTensor {
+  std::string name;
+  torch::Tensor values;  // whole, unpadded, fp32
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  /// Lays out and allocates the flat buffers, fills first values, binds every Parameter::value. Collective: ranks compare
+  /// names, shapes and trainability first (MismatchError names the first difference). `list` must outlive the strategy.
+  virtual void prepare(model::ParameterList& list, const InitialValue& initial) = 0;
+
+  /// Collective order of one step: begin_step, then per micro-step begin_micro_step, forward, backward, end_micro_step;
+  /// finish_gradients; update (or not); end_step.
+  virtual void begin_step() = 0;
+  virtual void begin_micro_step(std::int64_t index) = 0;
+  /// Starts what is still due. Throws base::Error naming trainable parameters that got no gradient, unless allowed.
+  virtual void end_micro_step() = 0;
+  /// Waits for every reduction and computes the norm: exact and shard-blind under `ordered`, a double sum otherwise.
+  [[nodiscard]] virtual GradientSummary finish_gradients() = 0;
+  /// Scales gradients by `coefficient` (1 = not at all) and applies the optimizer.
+  virtual void update(double lr, float coefficient) = 0;
+  /// After the first step: rebuilds buckets by the order in which gradients arrived. Collective.
+  virtual void end_step() = 0;
+
+  /// Whole parameters or reduced gradients, unpadded, in declaration order. Collective; full on rank 0 (others may be empty).
+  [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
+  [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;
+  /// Hash of the parameters this rank holds; equal on all ranks that hold replicas.
+  [[nodiscard]] virtual std::uint64_t parameter_hash() const = 0;
+  /// This rank's parameters as they lie in memory: for planted faults only.
+  [[nodiscard]] virtual std::span<float> raw_parameters() = 0;
+
+  /// Of the layout now in use.
+  [[nodiscard]] virtual std::int64_t padding_elements() const = 0;
+  [[nodiscard]] virtual std::int64_t trainable_padding_elements() const = 0;
+  [[nodiscard]] virtual Payload payload_per_step() const = 0;
+  /// Persistent bytes by category that the formulas of the technique give for this rank.
+  [[nodiscard]] virtual device::CategoryBytes predicted_bytes() const = 0;
+};
+
+/// Throws base::ConfigError for an unknown technique. The communicator must outlive the strategy.
+[[nodiscard]] std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
+                                                      comm::Communicator& communicator);
+[[nodiscard]] std::vector<std::string> technique_names();
+
+}  // namespace shardmark::parallel

@@ -1,0 +1,229 @@
+#pragma once
+// Plain rows of a run's record, one struct a table; record/schema.hpp describes every column. Knows nothing of who fills
+// them. Missing numbers are NaN or -1. Units are in the names.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardmark::record {
+
+inline constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+
+/// A fixed-size, NUL-padded string column; longer text is cut.
+template <std::size_t Size>
+struct FixedText {
+  std::array<char, Size> data{};
+
+  FixedText() = default;
+  FixedText(std::string_view text) {  // NOLINT: implicit by design, rows are filled from texts
+    std::memcpy(data.data(), text.data(), text.size() < Size - 1 ? text.size() : Size - 1);
+  }
+  FixedText(const std::string& text) : FixedText(std::string_view(text)) {}  // NOLINT: as above
+  FixedText(const char* text) : FixedText(std::string_view(text)) {}         // NOLINT: as above
+  [[nodiscard]] std::string str() const { return {data.data(), strnlen(data.data(), Size)}; }
+};
+
+/// /steps: one row per (step, rank).
+struct StepRow {
+  std::int64_t block = -1;  // -1 in warm-up
+  std::int64_t step = 0;
+  std::int64_t rank = 0;
+  std::int64_t timed = 0;
+  double data_s = 0;
+  double forward_s = 0;
+  double backward_s = 0;
+  double comm_exposed_s = 0;
+  double optimizer_s = 0;
+  double total_s = 0;
+  double loss = kMissing;
+  double grad_norm = kMissing;
+  std::int64_t applied = 0;
+  double lr = 0;
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  std::int64_t padded_tokens = 0;
+  std::int64_t peak_bytes = 0;
+  double energy_j = kMissing;
+};
+
+/// /memory: one row per (rank, phase, category).
+struct MemoryRow {
+  std::int64_t rank = 0;
+  FixedText<16> phase;     // init, forward, backward, optimizer, run
+  FixedText<24> category;  // parameters, gradients, optimizer_state, gathered, buckets, activations, workspace, other, total,
+                           // host_rss
+  std::int64_t current_bytes = 0;
+  std::int64_t peak_bytes = 0;
+  std::int64_t at_run_peak_bytes = 0;
+  std::int64_t predicted_bytes = -1;
+};
+
+/// /collectives: one row per distinct (rank, operation, purpose, group, dtype, message_bytes) over the timed steps.
+struct CollectiveRow {
+  std::int64_t rank = 0;
+  FixedText<24> operation;
+  FixedText<16> purpose;
+  FixedText<16> group;
+  FixedText<8> dtype;
+  std::int64_t message_bytes = 0;  // the whole padded buffer
+  std::int64_t count = 0;
+  double wire_bytes = 0;  // nominal bytes of all `count` calls
+  double total_s = 0;
+  double exposed_s = 0;
+  double min_s = kMissing;
+  double median_s = kMissing;
+  double max_s = kMissing;
+};
+
+/// /checks
+struct CheckRow {
+  FixedText<64> name;
+  double expected = kMissing;
+  double found = kMissing;
+  double tolerance = 0;
+  std::int64_t passed = 0;
+};
+
+/// /ranks
+struct RankRow {
+  std::int64_t rank = 0;
+  std::int64_t node = 0;
+  std::int64_t node_rank = 0;
+  FixedText<64> host;
+  std::int64_t pid = 0;
+  FixedText<64> device_name;
+  FixedText<48> uuid;
+  FixedText<24> pci;
+  FixedText<64> cpu_set;
+  std::int64_t numa_node = -1;
+  FixedText<64> visible_devices;
+};
+
+/// /environment
+struct EnvironmentRow {
+  FixedText<64> name;
+  FixedText<256> value;
+};
+
+/// /config_keys
+struct ConfigKeyRow {
+  FixedText<48> key;
+  FixedText<256> value;
+  FixedText<96> origin;  // default, preset NAME, file PATH, --set
+};
+
+/// /telemetry: sampled power, clock, temperature and throttling, where the machine gives them.
+struct TelemetryRow {
+  std::int64_t rank = 0;
+  double time_s = 0;
+  double power_w = kMissing;
+  double clock_mhz = kMissing;
+  double temperature_c = kMissing;
+  std::int64_t throttle = -1;
+};
+
+/// /health: error counters before and after the run.
+struct HealthRow {
+  std::int64_t rank = 0;
+  FixedText<48> counter;
+  std::int64_t before = -1;
+  std::int64_t after = -1;
+};
+
+/// /transport: the path to each peer, where known.
+struct TransportRow {
+  std::int64_t rank = 0;
+  std::int64_t peer = 0;
+  FixedText<16> path;  // SHM, TCP, P2P, IB, plugin, unknown
+};
+
+/// /summary: one row.
+struct SummaryRow {
+  std::int64_t parameters = 0;
+  std::int64_t trainable_parameters = 0;
+  std::int64_t padding_elements = 0;
+  std::int64_t trainable_padding_elements = 0;
+  double step_time_median_s = kMissing;
+  double step_time_p95_s = kMissing;
+  double step_time_cv = kMissing;
+  double samples_per_s = kMissing;
+  double tokens_per_s = kMissing;
+  double samples_per_s_per_gpu = kMissing;
+  double tokens_per_s_per_gpu = kMissing;
+  double flops_per_step_model = kMissing;
+  double flops_per_step_hardware = kMissing;
+  double peak_flops = kMissing;
+  FixedText<64> peak_source;
+  double mfu = kMissing;
+  std::int64_t peak_memory_bytes = -1;
+  double wire_bytes_per_step = kMissing;
+  double comm_exposed_fraction = kMissing;
+  double energy_j_per_step = kMissing;
+  double loss_first = kMissing;
+  double loss_final = kMissing;
+  FixedText<32> quality_name;
+  double quality_value = kMissing;
+  double throughput_low = kMissing;
+  double throughput_high = kMissing;
+  double init_s = kMissing;
+  double first_step_s = kMissing;
+  std::int64_t steps_applied = 0;
+  std::int64_t steps_skipped = 0;
+  double checkpoint_save_s = kMissing;
+  double checkpoint_load_s = kMissing;
+  std::int64_t checkpoint_bytes = -1;
+  std::int64_t warmed_up = 0;
+  std::int64_t steady = 0;
+  std::int64_t oversubscribed = 0;
+};
+
+/// Root attributes.
+struct RunAttributes {
+  std::int64_t schema_version = 1;
+  std::string shardmark_version;
+  std::int64_t definition_version = 1;
+  std::string commit;
+  std::int64_t dirty = 0;
+  std::string binary_hash;
+  std::string created;  // UTC
+  std::string status;   // interrupted, complete, stopped, failed
+  std::string error;
+  std::int64_t exit_code = -1;
+  std::string workload;
+  std::string preset;
+  std::string technique;
+  std::int64_t world_size = 0;
+  std::string config_hash;
+  std::string run_id;
+  std::string suite_id;
+  std::string case_id;
+  std::int64_t repeat = 0;
+  std::string job_id;
+  std::int64_t attempt = 0;
+};
+
+/// A whole record as read back.
+struct Record {
+  std::string path;
+  bool partial = false;  // read from FILE.h5.partial
+  RunAttributes attributes;
+  std::string config_toml;
+  std::vector<ConfigKeyRow> config_keys;
+  std::vector<RankRow> ranks;
+  std::vector<EnvironmentRow> environment;
+  std::vector<StepRow> steps;
+  std::vector<MemoryRow> memory;
+  std::vector<CollectiveRow> collectives;
+  std::vector<CheckRow> checks;
+  std::vector<SummaryRow> summary;  // empty or one row
+  std::vector<TelemetryRow> telemetry;
+  std::vector<HealthRow> health;
+  std::vector<TransportRow> transport;
+};
+
+}  // namespace shardmark::record

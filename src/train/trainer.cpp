@@ -1,0 +1,298 @@
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "device/memory_ledger.hpp"
+#include "metrics/rows.hpp"
+#include "train/export.hpp"
+#include "train/schedule.hpp"
+#include "train/stop_request.hpp"
+
+namespace shardmark::train {
+namespace {
+
+using base::FaultKind;
+using base::FaultPhase;
+using device::MemoryPhase;
+
+comm::SumOrder order_of(const config::RunConfig& config) {
+  return config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerParts parts)
+    : parts_(parts),
+      communicator_(parts.communication.communicator()),
+      sampler_({parts.workload.num_rows(), parts.batch.global_batch, parts.config.data.shuffle,
+                static_cast<std::uint64_t>(parts.config.data.seed)}),
+      progress_(parts.config.measure.warmup_steps + parts.config.measure.steps * parts.config.measure.blocks,
+                communicator_.rank() == 0),
+      total_steps_(parts.config.measure.warmup_steps + parts.config.measure.steps * parts.config.measure.blocks),
+      global_rows_(static_cast<std::size_t>(parts.batch.global_batch)),
+      loss_scale_(at::zeros({}, at::kFloat)) {}
+
+Outcome Trainer::run() {
+  const auto& measure = parts_.config.measure;
+  step_end_s_ = base::now_s();
+  for (std::int64_t step = 0; step < total_steps_ && !result_.stop; ++step) {
+    const std::int64_t timed_step = step - measure.warmup_steps;
+    const std::int64_t block = timed_step < 0 ? -1 : timed_step / measure.steps;
+    if (timed_step >= 0 && timed_step % measure.steps == 0) {
+      end_block();  // of the warm-up or of the block before
+      if (timed_step == 0) {
+        parts_.communication.counts().reset();
+      }
+    }
+    run_step(step, block);
+    outcome_.steps_done = step + 1;
+    outcome_.timed_steps += is_timed(block) ? 1 : 0;
+  }
+  progress_.finish();
+  end_block();
+  outcome_.stopped = result_.stop && outcome_.steps_done < total_steps_;
+  if (outcome_.timed_steps > 0) {
+    check_payload();
+  }
+  check_memory();
+  check_replicas(outcome_.steps_done - 1);
+  add_check("loss_finite", 1, last_finite_ ? 1 : 0, 0);
+  outcome_.quality = evaluate();
+  return outcome_;
+}
+
+void Trainer::run_step(std::int64_t step, std::int64_t block) {
+  parts_.communication.set_step(step);
+  StepTimes times;
+  parts_.strategy.begin_step();
+  train_micro_steps(step, times);
+  double start = base::now_s();
+  reduce_control(step);
+  result_.gradient = parts_.strategy.finish_gradients();
+  times.backward_s += base::now_s() - start;
+  if (step == 0 && !parts_.config.output.gradients.empty()) {
+    write_gradients();
+  }
+  parts_.faults.reach(FaultPhase::optimizer, step);
+  device::set_memory_phase(MemoryPhase::optimizer);
+  start = base::now_s();
+  apply_update(step);
+  parts_.strategy.end_step();
+  times.optimizer_s = base::now_s() - start;
+  record_step(step, block, times);
+}
+
+void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
+  const auto& batch = parts_.batch;
+  double mark = base::now_s();
+  const auto lap = [&mark](double& phase) {
+    const double now = base::now_s();
+    phase += now - mark;
+    mark = now;
+  };
+  parts_.faults.reach(FaultPhase::data, step);
+  sampler_.rows_of(step, 0, global_rows_);
+  const double targets = parts_.workload.targets(global_rows_);
+  double scale = 1.0 / targets;
+  if (parts_.faults.due(FaultPhase::backward, step, FaultKind::nan)) {
+    scale = std::nan("");
+  }
+  loss_scale_.fill_(static_cast<float>(scale));
+  local_loss_ = 0;
+  work_ = {};
+  const std::int64_t share = batch.micro_batch * batch.accumulation;
+  for (std::int64_t micro = 0; micro < batch.accumulation; ++micro) {
+    const std::int64_t first_slot = communicator_.rank() * share + micro * batch.micro_batch;
+    const std::span<const std::int64_t> rows(global_rows_.data() + first_slot, static_cast<std::size_t>(batch.micro_batch));
+    const model::ForwardKey key{static_cast<std::uint64_t>(parts_.config.numerics.seed), step, first_slot, true};
+    const Batch loaded = parts_.workload.load(rows, key);
+    const Work work = parts_.workload.work(rows);
+    work_.samples += work.samples;
+    work_.tokens += work.tokens;
+    work_.padded_tokens += work.padded_tokens;
+    lap(times.data_s);
+    parts_.faults.reach(FaultPhase::forward, step);
+    device::set_memory_phase(MemoryPhase::forward);
+    parts_.strategy.begin_micro_step(micro);
+    const torch::Tensor loss = parts_.workload.loss_sum(loaded);
+    local_loss_ += static_cast<double>(*loss.const_data_ptr<float>());
+    lap(times.forward_s);
+    parts_.faults.reach(FaultPhase::backward, step);
+    device::set_memory_phase(MemoryPhase::backward);
+    // Divided by the global count before backward: nothing divides after the sum over ranks.
+    torch::autograd::backward({loss}, {loss_scale_});
+    parts_.strategy.end_micro_step();
+    lap(times.backward_s);
+  }
+  local_loss_ /= targets;
+}
+
+void Trainer::reduce_control(std::int64_t step) {
+  std::array<double, 2> values{local_loss_, stop_requested() ? 1.0 : 0.0};
+  communicator_.all_reduce({values.data(), 2, base::DType::fp64}, comm::Purpose::control, step, order_of(parts_.config)).wait();
+  result_.loss = values[0];
+  result_.stop = values[1] > 0;
+}
+
+void Trainer::apply_update(std::int64_t step) {
+  const auto& config = parts_.config;
+  const auto& gradient = result_.gradient;
+  result_.lr = learning_rate(config.schedule, config.optimizer.lr, step, total_steps_);
+  result_.applied = gradient.finite && std::isfinite(result_.loss);
+  last_finite_ = result_.applied;
+  if (!result_.applied) {
+    return;
+  }
+  const double clip = config.optimizer.clip_norm;
+  const auto coefficient = clip > 0 ? static_cast<float>(std::min(1.0, clip / (gradient.norm + 1e-6))) : 1.0F;
+  parts_.strategy.update(result_.lr, coefficient);
+  if (const auto element = parts_.faults.due(FaultPhase::optimizer, step, FaultKind::bitflip)) {
+    float& value = parts_.strategy.raw_parameters()[element->empty() ? 0 : std::stoul(*element)];
+    value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1U);
+  }
+}
+
+void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes& times) {
+  const auto& config = parts_.config;
+  record::StepRow row;
+  row.block = block;
+  row.step = step;
+  row.rank = communicator_.rank();
+  row.timed = is_timed(block) ? 1 : 0;
+  row.data_s = times.data_s;
+  row.forward_s = times.forward_s;
+  row.backward_s = times.backward_s;
+  row.optimizer_s = times.optimizer_s;
+  row.loss = result_.loss;
+  row.grad_norm = result_.gradient.norm;
+  row.applied = result_.applied ? 1 : 0;
+  row.lr = result_.lr;
+  row.samples = work_.samples;
+  row.tokens = work_.tokens;
+  row.padded_tokens = work_.padded_tokens;
+  row.peak_bytes = device::take_step_peak_bytes();
+  row.comm_exposed_s = parts_.communication.counts().exposed_s() - exposed_mark_s_;
+  exposed_mark_s_ = parts_.communication.counts().exposed_s();
+  const double now = base::now_s();
+  row.total_s = now - step_end_s_;
+  step_end_s_ = now;
+  SM_CHECK(row.total_s > 0, "the clock went backwards");
+  parts_.recorder.add(row);
+  progress_.step_done(step, result_.loss, sampler_.real_rows(step), now);
+  if (!result_.applied && config.numerics.on_nonfinite == "fail") {
+    progress_.finish();
+    end_block();
+    throw base::NumericsError(fmt::format(
+        "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set optimizer.clip_norm, or look at the data",
+        step,
+        result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
+                                : fmt::format("the reduced gradient of {} is not finite (loss {})", result_.gradient.first_nonfinite, result_.loss)));
+  }
+  const auto every = config.numerics.replica_check_every;
+  if (every > 0 && (step + 1) % every == 0) {
+    check_replicas(step);
+    step_end_s_ = base::now_s();
+  }
+}
+
+void Trainer::write_gradients() {
+  const auto gradients = parts_.strategy.gather_gradients();
+  if (communicator_.rank() == 0) {
+    write_tensors(parts_.config.output.gradients + "/gradients.safetensors", gradients);
+  }
+}
+
+void Trainer::end_block() {
+  auto& counts = parts_.communication.counts();
+  counts.set_counting(false);
+  parts_.recorder.end_block();
+  communicator_.barrier().wait();
+  counts.set_counting(true);
+  exposed_mark_s_ = counts.exposed_s();
+  step_end_s_ = base::now_s();
+}
+
+void Trainer::check_replicas(std::int64_t step) {
+  auto& counts = parts_.communication.counts();
+  counts.set_counting(false);
+  auto mine = static_cast<std::int64_t>(parts_.strategy.parameter_hash());
+  std::vector<std::int64_t> hashes(static_cast<std::size_t>(communicator_.size()));
+  communicator_.all_gather({&mine, 1, base::DType::int64}, {hashes.data(), communicator_.size(), base::DType::int64},
+                           comm::Purpose::control, step).wait();
+  counts.set_counting(true);
+  std::map<std::int64_t, std::int64_t> votes;
+  for (const auto hash : hashes) {
+    ++votes[hash];
+  }
+  if (votes.size() == 1) {
+    if (step + 1 == outcome_.steps_done) {
+      add_check("replicas_equal", 1, 1, 0);
+    }
+    return;
+  }
+  const auto majority = std::ranges::max_element(votes, {}, &std::pair<const std::int64_t, std::int64_t>::second)->first;
+  std::string odd;
+  for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
+    if (hashes[rank] != majority) {
+      odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  throw base::NumericsError(fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas", step, odd));
+}
+
+double Trainer::evaluate() {
+  auto& workload = parts_.workload;
+  const std::int64_t rows = workload.num_eval_rows();
+  if (rows == 0) {
+    return std::nan("");
+  }
+  constexpr std::int64_t kChunk = 256;
+  const torch::NoGradGuard no_grad;
+  const std::int64_t first = rows * communicator_.rank() / communicator_.size();
+  const std::int64_t last = rows * (communicator_.rank() + 1) / communicator_.size();
+  std::array<double, 2> sums{};
+  for (std::int64_t begin = first; begin < last; begin += kChunk) {
+    std::vector<std::int64_t> chunk(static_cast<std::size_t>(std::min(kChunk, last - begin)));
+    std::iota(chunk.begin(), chunk.end(), begin);
+    const Evaluation part = workload.evaluate(chunk);
+    sums[0] += part.sum;
+    sums[1] += part.weight;
+  }
+  communicator_.all_reduce({sums.data(), 2, base::DType::fp64}, comm::Purpose::control, 0, order_of(parts_.config)).wait();
+  return sums[0] / sums[1];
+}
+
+void Trainer::check_payload() {
+  const auto stats = parts_.communication.counts().rows();
+  const double expected = parts_.strategy.payload_per_step().bytes;
+  const double found = metrics::payload_bytes(stats) / static_cast<double>(outcome_.timed_steps);
+  // Exact integers of bytes in double; only the division by ranks may round.
+  add_check("payload_bytes_per_step", expected, found, 1e-12 * expected);
+}
+
+void Trainer::check_memory() {
+  const auto predicted = parts_.strategy.predicted_bytes();
+  const auto seen = device::memory_snapshot();
+  for (const auto category : {device::MemoryCategory::parameters, device::MemoryCategory::gradients,
+                              device::MemoryCategory::optimizer_state}) {
+    const auto at = static_cast<std::size_t>(category);
+    add_check(fmt::format("persistent_bytes_{}", device::name_of(category)), static_cast<double>(predicted[at]),
+              static_cast<double>(seen.current[at]), 0);
+  }
+}
+
+void Trainer::add_check(std::string name, double expected, double found, double tolerance) {
+  const bool passed = std::abs(found - expected) <= tolerance;
+  outcome_.checks.push_back({std::move(name), expected, found, tolerance, passed});
+}
+
+}  // namespace shardmark::train

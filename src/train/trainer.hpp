@@ -1,0 +1,97 @@
+#pragma once
+// The training loop: one loop for every workload and technique. All ranks run it together; every decision that ends or
+// changes the run is made from values that are equal on all ranks.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fault.hpp"
+#include "comm/factory.hpp"
+#include "config/run_config.hpp"
+#include "data/sampler.hpp"
+#include "metrics/recorder.hpp"
+#include "parallel/strategy.hpp"
+#include "train/progress.hpp"
+#include "train/workload.hpp"
+
+namespace shardmark::train {
+
+struct TrainerParts {
+  const config::RunConfig& config;
+  config::BatchPlan batch;
+  Workload& workload;
+  parallel::Strategy& strategy;
+  comm::CommunicatorStack& communication;
+  metrics::Recorder& recorder;
+  base::FaultPlan& faults;
+};
+
+/// A number that a run proves or states.
+struct Check {
+  std::string name;
+  double expected = 0;
+  double found = 0;
+  double tolerance = 0;
+  bool passed = false;
+};
+
+struct Outcome {
+  bool stopped = false;  // on SIGUSR1, at a step edge
+  std::int64_t steps_done = 0;
+  std::int64_t timed_steps = 0;
+  double quality = 0;  // NaN without held-out rows
+  std::vector<Check> checks;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(TrainerParts parts);
+
+  /// Runs warm-up and timed blocks. Collective. Throws NumericsError on all ranks alike (NaN with on_nonfinite = fail,
+  /// replicas that differ); other errors may come on one rank only.
+  [[nodiscard]] Outcome run();
+
+ private:
+  struct StepTimes {
+    double data_s = 0, forward_s = 0, backward_s = 0, optimizer_s = 0;
+  };
+  struct StepResult {
+    double loss = 0;
+    parallel::GradientSummary gradient;
+    bool stop = false;
+    bool applied = false;
+    double lr = 0;
+  };
+
+  void run_step(std::int64_t step, std::int64_t block);
+  void train_micro_steps(std::int64_t step, StepTimes& times);
+  void reduce_control(std::int64_t step);
+  void apply_update(std::int64_t step);
+  void record_step(std::int64_t step, std::int64_t block, const StepTimes& times);
+  void write_gradients();
+  void end_block();
+  void check_replicas(std::int64_t step);
+  [[nodiscard]] double evaluate();
+  void check_payload();
+  void check_memory();
+  void add_check(std::string name, double expected, double found, double tolerance);
+  [[nodiscard]] bool is_timed(std::int64_t block) const { return block >= 0; }
+
+  TrainerParts parts_;
+  comm::Communicator& communicator_;
+  data::Sampler sampler_;
+  Progress progress_;
+  std::int64_t total_steps_;
+  std::vector<std::int64_t> global_rows_;  // of the whole step
+  torch::Tensor loss_scale_;               // 1 / targets of the global batch
+  Work work_;
+  double local_loss_ = 0;
+  double step_end_s_ = 0;
+  double exposed_mark_s_ = 0;
+  StepResult result_;
+  Outcome outcome_;
+  bool last_finite_ = true;
+};
+
+}  // namespace shardmark::train

@@ -1,0 +1,77 @@
+#pragma once
+// What a reference workload is to the trainer: a model on one device, rows of data, a loss and the work of a row. No rank and
+// no communicator appears here, and the trainer knows no workload by name.
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/run_config.hpp"
+#include "model/layers.hpp"
+#include "model/parameter.hpp"
+
+namespace shardmark::train {
+
+/// Rows of one micro-step, ready on the device. What the tensors are is the workload's own affair.
+struct Batch {
+  std::vector<torch::Tensor> tensors;
+  model::ForwardKey key;
+};
+
+/// What a row counts as in throughput. Filler rows (index -1) count nothing.
+struct Work {
+  std::int64_t samples = 0;
+  std::int64_t tokens = 0;
+  std::int64_t padded_tokens = 0;
+};
+
+/// Floating-point operations of one optimizer step over the given number of rows, 2 per multiply-add.
+struct Flops {
+  double model = 0;     // what the mathematics needs
+  double hardware = 0;  // what is executed (recomputation included)
+};
+
+/// Sums over evaluated rows; quality = sum / weight.
+struct Evaluation {
+  double sum = 0;
+  double weight = 0;
+};
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+
+  [[nodiscard]] virtual model::ParameterList& parameters() = 0;
+
+  /// Rows of the training set: one epoch.
+  [[nodiscard]] virtual std::int64_t num_rows() const = 0;
+  /// Where the rows come from: a file's path, or "synthetic".
+  [[nodiscard]] virtual std::string data_source() const = 0;
+  /// Number of loss targets in the rows, fillers excluded: every rank can count the whole global batch without asking.
+  [[nodiscard]] virtual double targets(std::span<const std::int64_t> rows) const = 0;
+  [[nodiscard]] virtual Work work(std::span<const std::int64_t> rows) const = 0;
+  [[nodiscard]] virtual Flops flops(std::int64_t num_rows) const = 0;
+
+  /// Loads rows; -1 is a filler row that must not touch the loss.
+  [[nodiscard]] virtual Batch load(std::span<const std::int64_t> rows, const model::ForwardKey& key) = 0;
+  /// Differentiable fp32 scalar: the sum of the losses of all targets, not normalised.
+  [[nodiscard]] virtual torch::Tensor loss_sum(const Batch& batch) = 0;
+
+  /// Held-out rows; 0 if there are none.
+  [[nodiscard]] virtual std::int64_t num_eval_rows() const = 0;
+  [[nodiscard]] virtual std::string quality_name() const = 0;  // "accuracy", "mse"
+  [[nodiscard]] virtual Evaluation evaluate(std::span<const std::int64_t> eval_rows) = 0;
+};
+
+/// One line of workloads/table.cpp.
+struct WorkloadEntry {
+  std::string name;
+  std::string summary;
+  std::unique_ptr<Workload> (*make)(const config::RunConfig& config);
+};
+
+}  // namespace shardmark::train

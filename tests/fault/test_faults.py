@@ -1,0 +1,118 @@
+"""Planted faults: the job ends in time, with the right code, a message, and a state on disk that can be read."""
+
+import os
+import signal
+import subprocess
+import time
+
+import h5py
+import pytest
+from conftest import BINARY, LAUNCH, attribute, table
+
+LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=400")
+
+
+def run_in_session(folder, ranks, *arguments, fault=None):
+    """Starts a job in a session of its own; returns code, error output, seconds; asserts that nothing is left of it."""
+    environment = {**os.environ, **({"SHARDMARK_FAULT": fault} if fault else {})}
+    start = time.monotonic()
+    job = subprocess.Popen([LAUNCH, str(ranks), BINARY, *map(str, arguments)], cwd=folder, env=environment, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        _, errors = job.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(job.pid, signal.SIGKILL)
+        pytest.fail("the job did not end")
+    seconds = time.monotonic() - start
+    deadline = time.monotonic() + 5
+    while leftovers(job.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not leftovers(job.pid)
+    return job.returncode, errors, seconds
+
+
+def leftovers(session):
+    """Processes of the session that are not zombies."""
+    listing = subprocess.run(["ps", "-eo", "sid,stat,pid"], capture_output=True, text=True).stdout.splitlines()[1:]
+    rows = [line.split() for line in listing]
+    return [pid for sid, state, pid in rows if int(sid) == session and not state.startswith("Z")]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_rank_ends_the_job(tmp_path, rank):
+    code, _, seconds = run_in_session(tmp_path, 2, "run", "mlp", "-o", "x.h5", *LONG, fault=f"{rank}:backward:230:kill")
+    assert code != 0 and seconds < 30
+    assert not (tmp_path / "x.h5").exists()
+    partial = tmp_path / "x.h5.partial"
+    assert attribute(partial, "status") == "interrupted"
+    steps = table(partial, "steps")
+    assert len(steps) == 2 * 200 and list(steps.step.unique()) == list(range(200)), "warm-up and three blocks were flushed"
+    shown = subprocess.run([BINARY, "show", tmp_path / "x.h5"], capture_output=True, text=True)
+    assert shown.returncode == 0 and "interrupted" in shown.stdout
+
+
+def test_stopped_rank_is_named(tmp_path):
+    code, errors, seconds = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", *LONG, "--set", "comm.deadline_s=2",
+                                           fault="1:forward:60:stop")
+    assert code == 7 and seconds < 30 and "rank 1" in errors
+
+
+def test_exception_on_one_rank(tmp_path):
+    code, errors, seconds = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", *LONG, fault="2:forward:60:throw")
+    assert code == 1 and seconds < 30 and "fault planted" in errors
+    assert attribute(tmp_path / "x.h5", "status") == "failed"
+
+
+def test_nan_fails_the_run_or_skips_the_step(tmp_path):
+    code, errors, _ = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", fault="1:backward:30:nan")
+    assert code == 8 and "step 30" in errors
+    assert attribute(tmp_path / "x.h5", "status") == "failed"
+    code, _, _ = run_in_session(tmp_path, 3, "run", "mlp", "-o", "y.h5", "--set", "numerics.on_nonfinite=skip", fault="1:backward:30:nan")
+    summary = table(tmp_path / "y.h5", "summary").iloc[0]
+    assert code == 0 and summary.steps_skipped == 1 and summary.steps_applied == 2049
+
+
+def test_flipped_bit_is_named(tmp_path):
+    code, errors, _ = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", "--set", "numerics.replica_check_every=10",
+                                     fault="2:optimizer:35:bitflip")
+    assert code == 8 and "rank(s) 2" in errors
+
+
+def test_full_disk_keeps_the_old_record(tmp_path):
+    code, _, _ = run_in_session(tmp_path, 2, "run", "mlp", "-o", "x.h5")
+    before = (tmp_path / "x.h5").read_bytes()
+    code, errors, seconds = run_in_session(tmp_path, 2, "run", "mlp", "-o", "x.h5", "--set", "output.overwrite=true",
+                                           fault="0:record:4:enospc")
+    assert code == 10 and seconds < 30 and "No space left" in errors
+    assert (tmp_path / "x.h5").read_bytes() == before
+
+
+def test_small_file_system(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path], capture_output=True).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        code, errors, seconds = run_in_session("/", 2, "run", "mlp", "-o", tmp_path / "x.h5")
+        assert code == 10 and seconds < 30 and str(tmp_path) in errors
+        assert not (tmp_path / "x.h5").exists()
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_stop_request_ends_at_a_step_edge(tmp_path):
+    job = subprocess.Popen([LAUNCH, "2", BINARY, "run", "mlp", "-o", "x.h5", *LONG], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "x.h5.partial").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    job.send_signal(signal.SIGUSR1)
+    _, errors = job.communicate(timeout=30)
+    assert job.returncode == 1 and "stopped on request" in errors
+    assert attribute(tmp_path / "x.h5", "status") == "stopped"
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert len(file["steps"]) > 0 and len(file["steps"]) % 2 == 0
+
+
+@pytest.mark.parametrize("what", ["op", "count", "dtype", "skip"])
+def test_mismatched_collective_is_named(tmp_path, what):
+    code, errors, seconds = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", *LONG, "--set", "comm.deadline_s=10",
+                                           fault=f"1:comm:60:mismatch:{what}")
+    assert code == 9 and seconds < 30 and "all_reduce" in errors

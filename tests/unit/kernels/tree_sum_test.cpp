@@ -1,0 +1,123 @@
+// The tree's shape, its roundings, and that neither cut nor alias changes a bit.
+
+#include "kernels/tree_sum.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/tree_sum_core.hpp"
+#include "tests/support/rank_data.hpp"
+
+namespace shardmark::kernels {
+namespace {
+
+using base::DType;
+using testing::Elements;
+
+std::vector<Elements> sources_of(DType dtype, std::int64_t count, int size) {
+  std::vector<Elements> sources;
+  for (int r = 0; r < size; ++r) {
+    sources.push_back(testing::rank_values(dtype, count, r));
+  }
+  return sources;
+}
+
+std::vector<const void*> pointers_of(const std::vector<Elements>& sources, std::int64_t begin) {
+  std::vector<const void*> pointers;
+  for (const Elements& source : sources) {
+    pointers.push_back(source.bytes.data() + static_cast<std::size_t>(begin) * base::size_of(source.dtype));
+  }
+  return pointers;
+}
+
+TEST(TreeSum, SplitsAtTheLargestPowerOfTwoBelow) {
+  EXPECT_EQ(tree_split(2), 1);
+  EXPECT_EQ(tree_split(3), 2);
+  EXPECT_EQ(tree_split(4), 2);
+  EXPECT_EQ(tree_split(5), 4);
+  EXPECT_EQ(tree_split(8), 4);
+  EXPECT_EQ(tree_split(9), 8);
+}
+
+TEST(TreeSum, EqualsTheSerialTreeForAnyNumberOfSources) {
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp64, DType::int64}) {
+    for (const int size : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31}) {
+      constexpr std::int64_t kCount = 2500;  // more than two blocks
+      const auto sources = sources_of(dtype, kCount, size);
+      Elements sum(dtype, kCount);
+      tree_reduce(pointers_of(sources, 0).data(), size, sum.bytes.data(), kCount, dtype, TreeOperation::sum);
+      EXPECT_EQ(sum, testing::expected_sum(dtype, kCount, size)) << base::name_of(dtype) << " over " << size;
+    }
+  }
+}
+
+TEST(TreeSum, MayOverwriteAnySource) {
+  for (const int size : {2, 3, 8, 11}) {
+    const Elements expected = testing::expected_sum(DType::fp32, 1500, size);
+    for (int target = 0; target < size; ++target) {
+      auto sources = sources_of(DType::fp32, 1500, size);
+      void* out = sources[static_cast<std::size_t>(target)].bytes.data();
+      tree_reduce(pointers_of(sources, 0).data(), size, out, 1500, DType::fp32, TreeOperation::sum);
+      EXPECT_EQ(sources[static_cast<std::size_t>(target)], expected) << target << " of " << size;
+    }
+  }
+}
+
+TEST(TreeSum, CutsDoNotMatter) {
+  constexpr std::int64_t kCount = 1009;
+  const auto sources = sources_of(DType::bf16, kCount, 5);
+  Elements sum(DType::bf16, kCount);
+  for (std::int64_t begin = 0; begin < kCount; begin += 7) {
+    const std::int64_t count = std::min<std::int64_t>(7, kCount - begin);
+    tree_reduce(pointers_of(sources, begin).data(), 5, sum.part(begin, count).data, count, DType::bf16, TreeOperation::sum);
+  }
+  EXPECT_EQ(sum, testing::expected_sum(DType::bf16, kCount, 5));
+}
+
+TEST(TreeSum, RoundsBf16AsBaseDoes) {
+  for (std::uint64_t i = 0; i < (1ULL << 32U); i += 65537 / 3) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(i));
+    EXPECT_EQ(Element<Bf16>::round(value).bits, base::round_bf16(value)) << i;
+  }
+  for (const float value : {0.0F, -0.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
+                            std::numeric_limits<float>::denorm_min(), std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_EQ(Element<Bf16>::round(value).bits, base::round_bf16(value));
+  }
+}
+
+TEST(TreeSum, Bf16IsRoundedOnceAtTheEnd) {
+  // 1 + 2^-9 rounds back to 1 in bf16, but two of them together reach the next value above 1, 1 + 2^-7, by half: kept in
+  // fp32, 1 + 4 x 2^-9 = 1 + 2^-7 exactly.
+  Elements one(DType::bf16, 1);
+  Elements tiny(DType::bf16, 1);
+  one.set(0, 1.0);
+  tiny.set(0, std::ldexp(1.0, -9));
+  const std::vector<const void*> sources{one.bytes.data(), tiny.bytes.data(), tiny.bytes.data(), tiny.bytes.data(),
+                                         tiny.bytes.data()};
+  Elements sum(DType::bf16, 1);
+  tree_reduce(sources.data(), 5, sum.bytes.data(), 1, DType::bf16, TreeOperation::sum);
+  EXPECT_EQ(sum.get(0), 1.0 + std::ldexp(1.0, -7));
+}
+
+TEST(TreeSum, WrapsAndExtremes) {
+  Elements a(DType::uint8, 1);
+  Elements b(DType::uint8, 1);
+  a.set(0, 200);
+  b.set(0, 100);
+  const std::vector<const void*> sources{a.bytes.data(), b.bytes.data()};
+  Elements out(DType::uint8, 1);
+  tree_reduce(sources.data(), 2, out.bytes.data(), 1, DType::uint8, TreeOperation::sum);
+  EXPECT_EQ(out.get(0), 44);
+  tree_reduce(sources.data(), 2, out.bytes.data(), 1, DType::uint8, TreeOperation::max);
+  EXPECT_EQ(out.get(0), 200);
+  tree_reduce(sources.data(), 2, out.bytes.data(), 1, DType::uint8, TreeOperation::min);
+  EXPECT_EQ(out.get(0), 100);
+}
+
+}  // namespace
+}  // namespace shardmark::kernels

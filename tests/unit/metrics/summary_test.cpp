@@ -1,0 +1,66 @@
+// The formulas of the summary on step rows with exact answers.
+
+#include "metrics/summary.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace shardmark::metrics {
+namespace {
+
+record::StepRow row(std::int64_t block, std::int64_t step, std::int64_t rank, double total_s, std::int64_t samples) {
+  record::StepRow made;
+  made.block = block;
+  made.step = step;
+  made.rank = rank;
+  made.timed = block >= 0 ? 1 : 0;
+  made.total_s = total_s;
+  made.samples = samples;
+  made.applied = 1;
+  made.loss = 1;
+  return made;
+}
+
+TEST(Summary, SlowestRankDecides) {
+  // 8 samples a rank in 100, 100, 100 and 200 ms: 32 samples in 0.2 s, not the 280 of a mean of rates.
+  std::vector<record::StepRow> rows;
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    rows.push_back(row(0, 3, rank, rank == 3 ? 0.2 : 0.1, 8));
+  }
+  EXPECT_DOUBLE_EQ(throughput(rows).samples_per_s, 160.0);
+  EXPECT_EQ(step_times(rows), std::vector<double>{0.2});
+}
+
+TEST(Summary, WorkOverSumOfBlockTimes) {
+  // Blocks of 1 s and 3 s with 10 samples each: 20 samples in 4 s, not the mean of 10 and 3.33.
+  const std::vector<record::StepRow> rows{row(-1, 0, 0, 50, 1000), row(0, 1, 0, 1, 10), row(1, 2, 0, 3, 10)};
+  const auto rate = throughput(rows);
+  EXPECT_DOUBLE_EQ(rate.samples_per_s, 5.0);
+  EXPECT_LT(rate.low, rate.samples_per_s);
+  EXPECT_GT(rate.high, rate.samples_per_s);
+}
+
+TEST(Summary, NoTimedRowsNoThroughput) {
+  EXPECT_TRUE(std::isnan(throughput({}).samples_per_s));
+  record::SummaryRow summary;
+  summarise_steps(std::vector{row(-1, 0, 0, 1, 1)}, 1, false, summary);
+  EXPECT_TRUE(std::isnan(summary.samples_per_s));
+  EXPECT_EQ(summary.steps_applied, 1);
+}
+
+TEST(Summary, Quantiles) {
+  EXPECT_EQ(quantile({4, 1, 3, 2}, 0.5), 2.5);
+  EXPECT_EQ(quantile({7}, 0.95), 7.0);
+  EXPECT_TRUE(std::isnan(quantile({}, 0.5)));
+}
+
+TEST(Summary, SteadyState) {
+  EXPECT_TRUE(is_steady(std::vector<double>{1.0, 1.0, 1.0, 1.0, 1.04, 1.04}));
+  EXPECT_FALSE(is_steady(std::vector<double>{2.0, 2.0, 1.0, 1.0, 1.0, 1.0}));
+  EXPECT_FALSE(is_steady(std::vector<double>{1.0, 1.0})) << "too few steps prove nothing";
+}
+
+}  // namespace
+}  // namespace shardmark::metrics

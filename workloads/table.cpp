@@ -1,0 +1,26 @@
+#include "table.hpp"
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace shardmark::workloads {
+
+std::span<const train::WorkloadEntry> table() {
+  static const std::vector<train::WorkloadEntry> entries{
+      {"mlp", "multi-layer perceptron on vectors: regression or classification", make_mlp},
+  };
+  return entries;
+}
+
+std::unique_ptr<train::Workload> make_workload(const config::RunConfig& config) {
+  std::vector<std::string> names;
+  for (const auto& entry : table()) {
+    if (entry.name == config.workload.name) {
+      return entry.make(config);
+    }
+    names.push_back(entry.name);
+  }
+  throw base::ConfigError("workload.name = \"" + config.workload.name + "\": accepted are " + base::join(names, ", "));
+}
+
+}  // namespace shardmark::workloads
