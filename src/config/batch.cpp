@@ -5,55 +5,103 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "config/run_config.hpp"
 
 namespace shardmark::config {
 namespace {
 
-/// The whole multiples of `unit` next to `wanted`, as text.
+constexpr std::int64_t kMostRows = 1'000'000'000'000;  // as data.global_batch accepts
+
+/// "6 or 8": the multiples of `unit` next to `wanted`.
 std::string nearest_multiples(std::int64_t wanted, std::int64_t unit) {
   const std::int64_t below = wanted / unit * unit;
   return below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
 }
 
+/// "2 or 4": the divisors of `total` next to `wanted`, which is none itself.
+std::string nearest_divisors(std::int64_t total, std::int64_t wanted) {
+  std::int64_t below = 0;
+  std::int64_t above = 0;
+  for (std::int64_t small = 1; small <= total / small; ++small) {
+    for (const std::int64_t divisor : {small, total / small}) {
+      if (total % small != 0) {
+        continue;
+      }
+      if (divisor < wanted) {
+        below = std::max(below, divisor);
+      } else if (above == 0 || divisor < above) {
+        above = divisor;
+      }
+    }
+  }
+  return above == 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+/// The batch that the three keys and the number of ranks ask for, none of them changed.
+struct Wish {
+  std::int64_t global;
+  std::int64_t micro;
+  std::int64_t steps;
+  std::int64_t ranks;
+};
+
+/// Rows that no choice of whole micro-steps can cut.
+[[noreturn]] void refuse_indivisible(const Wish& wish, std::int64_t per_rank, const std::string& cut) {
+  std::vector<std::string> remedies{"data.global_batch = " + nearest_multiples(wish.global, wish.ranks * per_rank)};
+  if (wish.global % wish.ranks == 0) {
+    // Enough rows for each rank, but not in such pieces.
+    const std::int64_t share = wish.global / wish.ranks;
+    remedies.push_back((wish.micro > 0 ? "data.micro_batch = " : "data.accumulation = ") + nearest_divisors(share, per_rank));
+  }
+  if (wish.global % per_rank == 0) {
+    remedies.push_back(nearest_divisors(wish.global / per_rank, wish.ranks) + " rank(s)");
+  }
+  throw base::ConfigError(fmt::format("data.global_batch = {} does not divide over {} rank(s) x {}; what works: {}",
+                                      wish.global, wish.ranks, cut, base::join(remedies, "; or ")));
+}
+
+BatchPlan whole_share(const Wish& wish) {
+  const std::int64_t steps = std::max<std::int64_t>(1, wish.steps);
+  if (wish.global % (wish.ranks * steps) != 0) {
+    refuse_indivisible(wish, steps, fmt::format("{} micro-step(s)", steps));
+  }
+  return {wish.global, wish.global / (wish.ranks * steps), steps};
+}
+
+BatchPlan cut_by_micro_batch(const Wish& wish) {
+  const std::int64_t unit = wish.ranks * wish.micro;
+  if (wish.global % unit != 0) {
+    refuse_indivisible(wish, wish.micro, fmt::format("data.micro_batch = {}", wish.micro));
+  }
+  const std::int64_t steps = wish.global / unit;
+  if (wish.steps > 0 && wish.steps != steps) {
+    throw base::ConfigError(
+        fmt::format("data.accumulation = {} contradicts data.global_batch = {}: over {} rank(s) x data.micro_batch = {} it "
+                    "takes {} micro-step(s); drop data.accumulation, or set data.micro_batch = 0",
+                    wish.steps, wish.global, wish.ranks, wish.micro, steps));
+  }
+  return {wish.global, wish.micro, steps};
+}
+
 }  // namespace
 
 BatchPlan resolve_batch(const RunConfig& config, int world_size) {
-  const auto& data = config.data;
   if (config.technique.name == "single" && world_size > 1) {
-    throw base::ConfigError(fmt::format("technique.name = \"single\" trains on one rank, but {} were started: start one, or use \"ddp\"", world_size));
-  }
-  const std::int64_t ranks = world_size;
-  const std::int64_t micro_given = data.micro_batch;
-  const std::int64_t steps_given = data.accumulation;
-  if (data.global_batch == 0) {
-    const BatchPlan plan{0, std::max<std::int64_t>(1, micro_given), std::max<std::int64_t>(1, steps_given)};
-    return {plan.micro_batch * plan.accumulation * ranks, plan.micro_batch, plan.accumulation};
-  }
-  const std::int64_t global = data.global_batch;
-  if (micro_given == 0) {
-    const std::int64_t steps = std::max<std::int64_t>(1, steps_given);
-    const std::int64_t unit = ranks * steps;
-    if (global % unit != 0) {
-      throw base::ConfigError(fmt::format("data.global_batch = {} does not divide over {} rank(s) x {} micro-step(s): the nearest that work are {}",
-                                          global, ranks, steps, nearest_multiples(global, unit)));
-    }
-    return {global, global / unit, steps};
-  }
-  const std::int64_t unit = ranks * micro_given;
-  if (global % unit != 0) {
     throw base::ConfigError(fmt::format(
-        "data.global_batch = {} is not a whole number of micro-steps of {} rank(s) x data.micro_batch = {}: the nearest global batches "
-        "that work are {}; or set data.micro_batch = 0",
-        global, ranks, micro_given, nearest_multiples(global, unit)));
+        "technique.name = \"single\" trains on one rank, but {} were started: start one, or use \"ddp\"", world_size));
   }
-  if (steps_given > 0 && steps_given != global / unit) {
-    throw base::ConfigError(fmt::format(
-        "data.accumulation = {} contradicts data.global_batch = {}: over {} rank(s) x data.micro_batch = {} it takes {} micro-step(s); "
-        "drop one of the three keys",
-        steps_given, global, ranks, micro_given, global / unit));
+  const Wish wish{config.data.global_batch, config.data.micro_batch, config.data.accumulation, world_size};
+  if (wish.global > 0) {
+    return wish.micro == 0 ? whole_share(wish) : cut_by_micro_batch(wish);
   }
-  return {global, micro_given, global / unit};
+  const std::int64_t micro = std::max<std::int64_t>(1, wish.micro);
+  const std::int64_t steps = std::max<std::int64_t>(1, wish.steps);
+  if (micro > kMostRows / (steps * wish.ranks)) {
+    throw base::ConfigError(fmt::format("data.micro_batch = {} x {} micro-step(s) x {} rank(s) exceeds {} rows a step", micro,
+                                        steps, wish.ranks, kMostRows));
+  }
+  return {micro * steps * wish.ranks, micro, steps};
 }
 
 }  // namespace shardmark::config

@@ -1,9 +1,8 @@
 #pragma once
-// The table of keys: name, type, default, accepted values and help of everything a configuration may say. Parsing, printing,
-// `list --keys` and the configuration hash all read this one table.
+// The table of keys: name, type, default, accepted values, unit and help of everything a configuration may say. Parsing,
+// printing, `list --keys` and the configuration hash all read this one table.
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -15,27 +14,41 @@
 
 namespace shardmark::config {
 
-/// A reference to the member that a key fills; the alternative is the key's type.
+/// A reference to the member that a key fills; the alternative is the key's type. Lists hold two numbers.
 using Member = std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*>;
 
-struct Key {
-  std::string name;                   // "data.global_batch"
-  std::string default_text;           // as TOML
-  std::vector<std::string> accepted;  // of an enumeration; empty otherwise
+/// Where a number may lie.
+struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  bool hashed = true;  // false: says where results go or how long to wait, not what is computed
-  std::string help;
-  std::function<Member(RunConfig&)> member;
+  bool without_low = false;
+  bool without_high = false;
+
+  /// False for NaN.
+  [[nodiscard]] constexpr bool contains(double value) const noexcept {
+    return (without_low ? value > low : value >= low) && (without_high ? value < high : value <= high);
+  }
 };
 
+struct Key {
+  std::string name = {};                   // "data.global_batch"
+  std::string default_text = "\"\"";       // as TOML
+  std::vector<std::string> accepted = {};  // of an enumeration, the default first; empty otherwise
+  Range range = {};                        // of numbers
+  std::string unit = {};                   // "" for texts, switches and pure numbers
+  std::string help = {};
+  bool hashed = true;  // false: says where results go or how long to wait, not what is computed
+  Member (*member)(RunConfig&) = nullptr;
+};
+
+/// Every key that this program understands, in the order of printing.
 [[nodiscard]] std::span<const Key> keys();
 /// nullptr if there is no such key.
 [[nodiscard]] const Key* find_key(std::string_view name);
 [[nodiscard]] std::vector<std::string> key_names();
-/// "string", "true or false", "whole number", "number", "list of numbers", or the accepted values.
+/// "string", "true or false", "number above 0 to 1", "list of two numbers from 0 to below 1", or the accepted values.
 [[nodiscard]] std::string accepted_text(const Key& key);
-/// The table as text, one key a line.
+/// The table as text, one key a line under a line of titles.
 [[nodiscard]] std::string list_keys();
 
 }  // namespace shardmark::config

@@ -2,37 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
+
 #include "base/random.hpp"
 #include "base/text.hpp"
 
 namespace shardmark::config {
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char character : text) {
+/// A comment ends with its line, and a path may hold anything.
+std::string comment_text(std::string text) {
+  for (char& character : text) {
     const auto code = static_cast<unsigned char>(character);
-    if (character == '"' || character == '\\') {
-      out += '\\';
-      out += character;
-    } else if (code < 0x20) {
-      out += fmt::format("\\u{:04x}", code);
-    } else {
-      out += character;
+    if (code < 0x20 || code == 0x7f) {
+      character = '?';
     }
   }
-  return out + "\"";
-}
-
-/// Shortest text that reads back to the same double, always recognisable as a float.
-std::string float_text(double value) {
-  std::string text = fmt::format("{}", value);
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+  return text;
 }
 
 template <typename Line>
 std::string render(const RunConfig& config, const Line& line) {
-  std::string text = fmt::format("# preset {}\ndefinition_version = {}\n", config.preset, config.definition_version);
+  std::string text =
+      fmt::format("# preset {}\ndefinition_version = {}\n", comment_text(config.preset), config.definition_version);
   std::string section;
   std::size_t index = 0;
   for (const auto& key : keys()) {
@@ -47,6 +39,27 @@ std::string render(const RunConfig& config, const Line& line) {
 }
 
 }  // namespace
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char character : text) {
+    const auto code = static_cast<unsigned char>(character);
+    if (character == '"' || character == '\\') {
+      out += '\\';
+      out += character;
+    } else if (code < 0x20 || code == 0x7f) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      out += character;
+    }
+  }
+  return out + "\"";
+}
+
+std::string float_text(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
 
 std::string value_text(const Key& key, const RunConfig& config) {
   RunConfig copy = config;
@@ -73,17 +86,19 @@ std::string value_text(const Key& key, const RunConfig& config) {
 }
 
 std::string to_toml(const RunConfig& config) {
-  return render(config, [](const std::string& name, const std::string& value, std::size_t) { return fmt::format("{} = {}\n", name, value); });
+  return render(config, [](const std::string& name, const std::string& value, std::size_t) {
+    return fmt::format("{} = {}\n", name, value);
+  });
 }
 
 std::string to_toml_with_origins(const RunConfig& config) {
   return render(config, [&](const std::string& name, const std::string& value, std::size_t index) {
-    return fmt::format("{:<40} # {}\n", fmt::format("{} = {}", name, value), config.origins.at(index).origin);
+    return fmt::format("{:<40} # {}\n", fmt::format("{} = {}", name, value), comment_text(config.origins.at(index).origin));
   });
 }
 
 std::uint64_t config_hash(const RunConfig& config) {
-  std::uint64_t hash = base::hash_mix(base::hash_text(config.preset), static_cast<std::uint64_t>(config.definition_version));
+  std::uint64_t hash = base::hash_text(fmt::format("definition_version={}\n", config.definition_version));
   for (const auto& key : keys()) {
     if (key.hashed) {
       hash = base::hash_text(key.name + "=" + value_text(key, config) + "\n", hash);

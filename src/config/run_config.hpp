@@ -30,10 +30,10 @@ struct DataSection {
   std::int64_t seed = 0;
 };
 struct TechniqueSection {
-  std::string name;          // single, ddp
-  std::string profile;       // native
-  double bucket_mb = 0;      // MiB; 0 = automatic
-  std::string accumulation;  // sync, no_sync
+  std::string name;               // single, ddp
+  std::string profile;            // native
+  double bucket_mb = 0;           // MiB; 0 = automatic
+  std::string accumulation;       // sync, no_sync
   std::string unused_parameters;  // error, allow
   bool overlap = true;
 };

@@ -1,0 +1,40 @@
+#include "config/combinations.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace shardmark::config {
+
+std::vector<std::string> impossible_combinations(const RunConfig& config, const std::function<bool(std::string_view)>& sound) {
+  std::vector<std::string> problems;
+  const auto refuse = [&](bool impossible, std::initializer_list<std::string_view> involved, const auto& text) {
+    if (impossible && std::ranges::all_of(involved, sound)) {
+      problems.push_back(text());
+    }
+  };
+  const auto& [name, warmup_steps, total_steps, min_lr_rate, step_every, gamma] = config.schedule;
+  const auto& data = config.data;
+
+  refuse(config.workload.name.empty(), {"workload.name"},
+         [] { return std::string("workload.name is missing: name a workload, or start from a preset (preset = \"mlp\")"); });
+  refuse(total_steps > 0 && warmup_steps > total_steps, {"schedule.warmup_steps", "schedule.total_steps"}, [&] {
+    return fmt::format("schedule.warmup_steps = {} exceeds schedule.total_steps = {}: warm up for less, or decay for longer",
+                       warmup_steps, total_steps);
+  });
+  refuse(name == "step" && step_every == 0, {"schedule.name", "schedule.step_every"},
+         [] { return std::string("schedule.name = \"step\" needs schedule.step_every of at least 1"); });
+  // resolve_batch knows the ranks and checks the rest.
+  const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
+  refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {
+    const std::int64_t below = data.global_batch / per_rank * per_rank;
+    return fmt::format(
+        "data.global_batch = {} is not a whole number of data.micro_batch x data.accumulation = {} rows at any number of "
+        "ranks: the nearest that are: {}{}; or set data.micro_batch = 0",
+        data.global_batch, per_rank, below > 0 ? fmt::format("{} or ", below) : "", below + per_rank);
+  });
+  return problems;
+}
+
+}  // namespace shardmark::config

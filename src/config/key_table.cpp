@@ -1,0 +1,184 @@
+// The table itself. A key stands here only if this program acts on it; everything else is refused as unknown.
+
+#include <array>
+#include <utility>
+
+#include "config/keys.hpp"
+
+namespace shardmark::config {
+namespace {
+
+#define SM_MEMBER(path) +[](RunConfig& config) -> Member { return &config.path; }
+
+// Upper bounds that no sensible run reaches; products of what they bound stay within 64 bits.
+constexpr Range kRows{.low = 0, .high = 1e9};
+constexpr Range kGlobalRows{.low = 0, .high = 1e12};
+constexpr Range kMicroSteps{.low = 0, .high = 1e6};
+constexpr Range kSteps{.low = 0, .high = 1e9};
+constexpr Range kWidth{.low = 0, .high = 1e6};
+constexpr Range kLayers{.low = 0, .high = 1e4};
+// Whole numbers up to here are exact in a double, so that other programs read the same seed.
+constexpr Range kSeed{.low = 0, .high = 9e15};
+constexpr Range kShare{.low = 0, .high = 1};
+constexpr Range kBelowOne{.low = 0, .high = 1, .without_high = true};
+constexpr Range kAtLeastZero{.low = 0, .high = 1e9};
+// A wait always ends: within 11 days.
+constexpr Range kDeadline{.low = 0, .high = 1e6, .without_low = true};
+
+std::vector<std::string> types() {
+  return {"fp32"};
+}
+
+/// The first accepted value is the default.
+Key choice(std::string name, std::vector<std::string> accepted, std::string help, Member (*member)(RunConfig&)) {
+  Key key{.name = std::move(name), .accepted = std::move(accepted), .help = std::move(help), .member = member};
+  key.default_text = "\"" + key.accepted.front() + "\"";
+  return key;
+}
+
+Key text(std::string name, std::string help, Member (*member)(RunConfig&)) {
+  return {.name = std::move(name), .help = std::move(help), .member = member};
+}
+
+struct NumberRule {
+  std::string default_text;
+  Range range;
+  std::string unit = {};
+};
+
+Key number(std::string name, NumberRule rule, std::string help, Member (*member)(RunConfig&)) {
+  return {.name = std::move(name),
+          .default_text = std::move(rule.default_text),
+          .range = rule.range,
+          .unit = std::move(rule.unit),
+          .help = std::move(help),
+          .member = member};
+}
+
+Key flag(std::string name, std::string default_text, std::string help, Member (*member)(RunConfig&)) {
+  return {.name = std::move(name), .default_text = std::move(default_text), .help = std::move(help), .member = member};
+}
+
+Key unhashed(Key key) {
+  key.hashed = false;
+  return key;
+}
+
+std::vector<Key> model_and_data_keys() {
+  return {
+      text("workload.name", "which reference workload to train: see `shardmark list`", SM_MEMBER(workload.name)),
+      text("model.checkpoint", "folder with model.safetensors to start from; \"\" = random weights from numerics.seed",
+           SM_MEMBER(model.checkpoint)),
+      choice("model.variant", {"classification", "regression"}, "what an MLP is trained for", SM_MEMBER(model.variant)),
+      number("model.dropout", {"0.0", kBelowOne}, "probability of zeroing an activation", SM_MEMBER(model.dropout)),
+      number("model.input_width", {"0", kWidth}, "features per row", SM_MEMBER(model.input_width)),
+      number("model.width", {"0", kWidth}, "width of the hidden layers", SM_MEMBER(model.width)),
+      number("model.layers", {"0", kLayers}, "hidden layers", SM_MEMBER(model.layers)),
+      number("model.classes", {"0", kWidth}, "classes, or outputs of a regression", SM_MEMBER(model.classes)),
+      text("data.path", "HDF5 data file made by scripts/prepare_data.py; \"\" = synthetic rows", SM_MEMBER(data.path)),
+      text("data.eval_path", "held-out rows for the quality after training; \"\" = none", SM_MEMBER(data.eval_path)),
+      number("data.global_batch", {"0", kGlobalRows, "rows"},
+             "rows per optimizer step over all ranks; 0 = micro_batch x accumulation x ranks", SM_MEMBER(data.global_batch)),
+      number("data.micro_batch", {"0", kRows, "rows"},
+             "rows per rank and micro-step; 0 = the rank's whole share of global_batch, 1 without one",
+             SM_MEMBER(data.micro_batch)),
+      number("data.accumulation", {"0", kMicroSteps, "steps"}, "micro-steps per optimizer step; 0 = what the batch keys give",
+             SM_MEMBER(data.accumulation)),
+      flag("data.shuffle", "true", "rows in an order drawn anew each epoch", SM_MEMBER(data.shuffle)),
+      number("data.seed", {"42", kSeed}, "of the row order and of synthetic rows", SM_MEMBER(data.seed)),
+  };
+}
+
+std::vector<Key> technique_keys() {
+  return {
+      choice("technique.name", {"ddp", "single"}, "how training is spread over ranks", SM_MEMBER(technique.name)),
+      choice("technique.profile", {"native"}, "whose defaults a technique follows", SM_MEMBER(technique.profile)),
+      number("technique.bucket_mb", {"0.0", {.low = 0, .high = 1e6}, "MiB"}, "gradients reduced together; 0 = automatic",
+             SM_MEMBER(technique.bucket_mb)),
+      choice("technique.accumulation", {"sync", "no_sync"}, "reduce every micro-step, or once after the last",
+             SM_MEMBER(technique.accumulation)),
+      choice("technique.unused_parameters", {"error", "allow"}, "what a parameter without gradient means",
+             SM_MEMBER(technique.unused_parameters)),
+      flag("technique.overlap", "true", "reduce during backward; false = after it", SM_MEMBER(technique.overlap)),
+      choice("precision.parameters", types(), "type of the parameters that the optimizer updates",
+             SM_MEMBER(precision.parameters)),
+      choice("precision.compute", types(), "type of forward and backward", SM_MEMBER(precision.compute)),
+      choice("precision.reduce", types(), "type of gradients on the wire", SM_MEMBER(precision.reduce)),
+      choice("precision.state", types(), "type of the optimizer state", SM_MEMBER(precision.state)),
+      choice("precision.frozen", types(), "type of frozen parameters", SM_MEMBER(precision.frozen)),
+  };
+}
+
+std::vector<Key> training_keys() {
+  return {
+      choice("optimizer.name", {"sgd", "adam", "adamw"}, "update rule", SM_MEMBER(optimizer.name)),
+      number("optimizer.lr", {"0.001", {.low = 0, .high = 1e6, .without_low = true}}, "learning rate before the schedule",
+             SM_MEMBER(optimizer.lr)),
+      number("optimizer.betas", {"[0.9, 0.999]", kBelowOne}, "decay of Adam's two moments", SM_MEMBER(optimizer.betas)),
+      number("optimizer.eps", {"1e-08", kShare}, "added to Adam's denominator", SM_MEMBER(optimizer.eps)),
+      number("optimizer.weight_decay", {"0.0", {.low = 0, .high = 1e3}}, "L2 in sgd and adam, decoupled in adamw",
+             SM_MEMBER(optimizer.weight_decay)),
+      choice("optimizer.decay", {"all", "matrices"}, "which parameters decay", SM_MEMBER(optimizer.decay)),
+      number("optimizer.momentum", {"0.0", kBelowOne}, "of sgd", SM_MEMBER(optimizer.momentum)),
+      number("optimizer.clip_norm", {"0.0", kAtLeastZero}, "largest global L2 norm of the gradient; 0 = off",
+             SM_MEMBER(optimizer.clip_norm)),
+      choice("schedule.name", {"constant", "linear", "cosine", "cosine_min", "step"}, "learning rate over steps",
+             SM_MEMBER(schedule.name)),
+      number("schedule.warmup_steps", {"0", kSteps, "steps"}, "linear rise at the start", SM_MEMBER(schedule.warmup_steps)),
+      number("schedule.total_steps", {"0", kSteps, "steps"}, "where the decay ends; 0 = the run's length",
+             SM_MEMBER(schedule.total_steps)),
+      number("schedule.min_lr_rate", {"0.0", kShare}, "floor of cosine_min as a share of the rate",
+             SM_MEMBER(schedule.min_lr_rate)),
+      number("schedule.step_every", {"0", kSteps, "steps"}, "between drops of schedule step", SM_MEMBER(schedule.step_every)),
+      number("schedule.gamma", {"0.1", kShare}, "factor of each drop", SM_MEMBER(schedule.gamma)),
+      choice("numerics.reduction", {"fast", "ordered"}, "order of sums over ranks; ordered is bitwise equal over techniques",
+             SM_MEMBER(numerics.reduction)),
+      number("numerics.seed", {"42", kSeed}, "of initial weights and dropout", SM_MEMBER(numerics.seed)),
+      choice("numerics.on_nonfinite", {"fail", "skip"}, "what a NaN or Inf in loss or gradient does",
+             SM_MEMBER(numerics.on_nonfinite)),
+      number("numerics.replica_check_every", {"0", kSteps, "steps"}, "between comparisons of replicas; 0 = at the end",
+             SM_MEMBER(numerics.replica_check_every)),
+  };
+}
+
+std::vector<Key> run_keys() {
+  return {
+      choice("comm.backend", {"auto", "mpi"}, "what carries messages; auto = mpi on the CPU", SM_MEMBER(comm.backend)),
+      unhashed(number("comm.deadline_s", {"600.0", kDeadline, "s"}, "longest wait for other ranks in a step",
+                      SM_MEMBER(comm.deadline_s))),
+      unhashed(number("comm.init_deadline_s", {"600.0", kDeadline, "s"}, "longest wait for other ranks at the start",
+                      SM_MEMBER(comm.init_deadline_s))),
+      flag("comm.check", "true", "ranks agree on every collective before it starts", SM_MEMBER(comm.check)),
+      number("measure.warmup_steps", {"3", kSteps, "steps"}, "before timing; fewer than 3 give no throughput",
+             SM_MEMBER(measure.warmup_steps)),
+      number("measure.steps", {"20", {.low = 1, .high = 1e9}, "steps"}, "timed in each block", SM_MEMBER(measure.steps)),
+      number("measure.blocks", {"5", {.low = 1, .high = 1e6}}, "blocks of timed steps; the record is flushed after each",
+             SM_MEMBER(measure.blocks)),
+      unhashed(text("checkpoint.export", "folder for model.safetensors after training; \"\" = none",
+                    SM_MEMBER(checkpoint.export_folder))),
+      unhashed(text("output.path", "the record's file; \"\" = a name from preset, technique, ranks and time",
+                    SM_MEMBER(output.path))),
+      unhashed(flag("output.overwrite", "false", "replace an existing record", SM_MEMBER(output.overwrite))),
+      unhashed(
+          text("output.gradients", "folder for gradients.safetensors of step 0; \"\" = none", SM_MEMBER(output.gradients))),
+  };
+}
+
+#undef SM_MEMBER
+
+std::vector<Key> make_keys() {
+  std::vector<Key> all;
+  for (const auto& part : std::array{model_and_data_keys(), technique_keys(), training_keys(), run_keys()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const Key> keys() {
+  static const std::vector<Key> table = make_keys();
+  return table;
+}
+
+}  // namespace shardmark::config
