@@ -6,18 +6,13 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/combinations.hpp"
 #include "config/run_config.hpp"
 
 namespace shardmark::config {
 namespace {
 
 constexpr std::int64_t kMostRows = 1'000'000'000'000;  // as data.global_batch accepts
-
-/// "6 or 8": the multiples of `unit` next to `wanted`.
-std::string nearest_multiples(std::int64_t wanted, std::int64_t unit) {
-  const std::int64_t below = wanted / unit * unit;
-  return below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
-}
 
 /// "2 or 4": the divisors of `total` next to `wanted`, which is none itself.
 std::string nearest_divisors(std::int64_t total, std::int64_t wanted) {

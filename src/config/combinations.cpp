@@ -7,6 +7,11 @@
 
 namespace shardmark::config {
 
+std::string nearest_multiples(std::int64_t wanted, std::int64_t unit) {
+  const std::int64_t below = wanted / unit * unit;
+  return below > 0 ? fmt::format("{} or {}", below, below + unit) : fmt::format("{}", unit);
+}
+
 std::vector<std::string> impossible_combinations(const RunConfig& config, const std::function<bool(std::string_view)>& sound) {
   std::vector<std::string> problems;
   const auto refuse = [&](bool impossible, std::initializer_list<std::string_view> involved, const auto& text) {
@@ -28,11 +33,10 @@ std::vector<std::string> impossible_combinations(const RunConfig& config, const 
   // resolve_batch knows the ranks and checks the rest.
   const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
   refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {
-    const std::int64_t below = data.global_batch / per_rank * per_rank;
     return fmt::format(
         "data.global_batch = {} is not a whole number of data.micro_batch x data.accumulation = {} rows at any number of "
-        "ranks: the nearest that are: {}{}; or set data.micro_batch = 0",
-        data.global_batch, per_rank, below > 0 ? fmt::format("{} or ", below) : "", below + per_rank);
+        "ranks: the nearest that are: {}; or set data.micro_batch = 0",
+        data.global_batch, per_rank, nearest_multiples(data.global_batch, per_rank));
   });
   return problems;
 }

@@ -1,7 +1,6 @@
 // Schema, writer and reader of records.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -14,21 +13,16 @@
 #include "record/reader.hpp"
 #include "record/schema.hpp"
 #include "record/writer.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace shardmark::record {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Records : public testing::Test {
+class Records : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("shardmark-record-test-" + std::to_string(::getpid()));
-    fs::create_directory(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  [[nodiscard]] std::string path() const { return folder_ / "run.h5"; }
+  [[nodiscard]] std::string path() const { return folder_.file("run.h5"); }
   [[nodiscard]] RecordWriter open(bool overwrite = false) const {
     RunAttributes attributes;
     attributes.preset = "mlp";
@@ -44,7 +38,7 @@ class Records : public testing::Test {
     return rows;
   }
 
-  fs::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 TEST(Schema, DescribesEveryByteOfEveryRow) {
@@ -100,8 +94,8 @@ TEST_F(Records, RefusesToOverwrite) {
   open().finish("complete", "", 0);
   EXPECT_THROW(open(), base::ConfigError);
   EXPECT_NO_THROW(open(true).finish("complete", "", 0));
-  EXPECT_THROW(check_writable(folder_, true), base::ConfigError);
-  EXPECT_THROW(check_writable(folder_ / "none" / "x.h5", true), base::ConfigError);
+  EXPECT_THROW(check_writable(folder_.path(), true), base::ConfigError);
+  EXPECT_THROW(check_writable(folder_.file("none/x.h5"), true), base::ConfigError);
 }
 
 TEST_F(Records, EveryTruncationIsRefusedOrWhole) {
@@ -111,7 +105,7 @@ TEST_F(Records, EveryTruncationIsRefusedOrWhole) {
     writer.finish("complete", "", 0);
   }
   const auto size = fs::file_size(path());
-  const std::string cut = folder_ / "cut.h5";
+  const std::string cut = folder_.file("cut.h5");
   for (std::uintmax_t length = 0; length < size; length += 509) {
     fs::copy_file(path(), cut, fs::copy_options::overwrite_existing);
     fs::resize_file(cut, length);
@@ -120,10 +114,10 @@ TEST_F(Records, EveryTruncationIsRefusedOrWhole) {
 }
 
 TEST_F(Records, RefusesWhatIsNoRecord) {
-  EXPECT_THROW(static_cast<void>(read_record(folder_ / "none.h5")), base::DataError);
-  EXPECT_THROW(static_cast<void>(read_record(folder_)), base::DataError);
-  std::ofstream(folder_ / "text.h5") << "no HDF5";
-  EXPECT_THROW(static_cast<void>(read_record(folder_ / "text.h5")), base::DataError);
+  EXPECT_THROW(static_cast<void>(read_record(folder_.file("none.h5"))), base::DataError);
+  EXPECT_THROW(static_cast<void>(read_record(folder_.path())), base::DataError);
+  std::ofstream(folder_.file("text.h5")) << "no HDF5";
+  EXPECT_THROW(static_cast<void>(read_record(folder_.file("text.h5"))), base::DataError);
 }
 
 }  // namespace
