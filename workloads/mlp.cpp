@@ -115,7 +115,8 @@ class Mlp final : public train::Workload {
     const std::int64_t targets = regression_ ? outputs_ : 0;
     const std::int64_t classes = regression_ ? 0 : outputs_;
     if (path.empty()) {
-      return std::make_unique<data::SyntheticVectors>(data::SyntheticOptions{kSyntheticRows, width_in_, targets, classes, seed});
+      return std::make_unique<data::SyntheticVectors>(
+          data::SyntheticOptions{kSyntheticRows, width_in_, targets, classes, seed});
     }
     return std::make_unique<data::VectorsFile>(path, data::VectorsExpectation{width_in_, targets, classes});
   }
@@ -170,6 +171,8 @@ class Mlp final : public train::Workload {
 
 }  // namespace
 
-std::unique_ptr<train::Workload> make_mlp(const config::RunConfig& config) { return std::make_unique<Mlp>(config); }
+std::unique_ptr<train::Workload> make_mlp(const config::RunConfig& config) {
+  return std::make_unique<Mlp>(config);
+}
 
 }  // namespace shardmark::workloads

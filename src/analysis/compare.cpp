@@ -16,12 +16,32 @@ namespace {
 using record::Record;
 
 // Settings that make two runs unlike, whatever the technique. The batch is compared as what took effect, see rows_per_step.
-constexpr std::array<std::string_view, 26> kFairKeys{
-    "workload.name",       "model.checkpoint",    "model.variant",      "model.dropout",       "model.input_width",      "model.width",
-    "model.layers",        "model.classes",       "data.path",          "data.shuffle",        "data.seed",              "precision.parameters",
-    "precision.compute",   "precision.reduce",    "precision.state",    "precision.frozen",    "optimizer.name",         "optimizer.lr",
-    "optimizer.betas",     "optimizer.eps",       "optimizer.weight_decay", "optimizer.decay", "optimizer.momentum",     "optimizer.clip_norm",
-    "numerics.seed",       "numerics.on_nonfinite"};
+constexpr std::array<std::string_view, 26> kFairKeys{"workload.name",
+                                                     "model.checkpoint",
+                                                     "model.variant",
+                                                     "model.dropout",
+                                                     "model.input_width",
+                                                     "model.width",
+                                                     "model.layers",
+                                                     "model.classes",
+                                                     "data.path",
+                                                     "data.shuffle",
+                                                     "data.seed",
+                                                     "precision.parameters",
+                                                     "precision.compute",
+                                                     "precision.reduce",
+                                                     "precision.state",
+                                                     "precision.frozen",
+                                                     "optimizer.name",
+                                                     "optimizer.lr",
+                                                     "optimizer.betas",
+                                                     "optimizer.eps",
+                                                     "optimizer.weight_decay",
+                                                     "optimizer.decay",
+                                                     "optimizer.momentum",
+                                                     "optimizer.clip_norm",
+                                                     "numerics.seed",
+                                                     "numerics.on_nonfinite"};
 
 std::string key_value(const Record& record, std::string_view key) {
   for (const auto& row : record.config_keys) {
@@ -76,7 +96,8 @@ std::string disqualified(const Record& record) {
 }
 
 bool same_family(const Record& a, const Record& b) {
-  return a.attributes.technique == b.attributes.technique || a.attributes.technique == "single" || b.attributes.technique == "single";
+  return a.attributes.technique == b.attributes.technique || a.attributes.technique == "single" ||
+         b.attributes.technique == "single";
 }
 
 struct Scaling {
@@ -88,7 +109,8 @@ struct Scaling {
 Scaling scaling_of(const Record& record, const std::vector<Record>& records) {
   const Record* base = nullptr;
   for (const auto& other : records) {
-    const bool usable = disqualified(other).empty() && same_family(record, other) && other.attributes.preset == record.attributes.preset &&
+    const bool usable = disqualified(other).empty() && same_family(record, other) &&
+                        other.attributes.preset == record.attributes.preset &&
                         other.attributes.world_size < record.attributes.world_size;
     const auto differences = usable ? differing_keys(record, other) : std::vector<std::string>{};
     const bool only_batch = usable && std::ranges::all_of(differences, [](const auto& key) { return key == "global batch"; });
@@ -157,9 +179,25 @@ std::vector<std::string> differing_keys(const Record& a, const Record& b) {
 
 Comparison compare(const std::vector<Record>& records) {
   Comparison result;
-  result.table.columns = {"preset", "technique", "world_size", "samples_per_s", "samples_per_s_per_gpu", "ratio", "efficiency", "scaling",
-                          "step_time_median_s", "peak_memory_bytes", "wire_bytes_per_step", "comm_exposed_fraction", "loss_final",
-                          "quality_name", "quality_value", "checks", "status", "file", "note"};
+  result.table.columns = {"preset",
+                          "technique",
+                          "world_size",
+                          "samples_per_s",
+                          "samples_per_s_per_gpu",
+                          "ratio",
+                          "efficiency",
+                          "scaling",
+                          "step_time_median_s",
+                          "peak_memory_bytes",
+                          "wire_bytes_per_step",
+                          "comm_exposed_fraction",
+                          "loss_final",
+                          "quality_name",
+                          "quality_value",
+                          "checks",
+                          "status",
+                          "file",
+                          "note"};
   std::size_t fair_pairs = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const auto& record = records[i];
@@ -185,7 +223,8 @@ Comparison compare(const std::vector<Record>& records) {
           fair_pairs += j < i ? 1U : 0U;
           break;  // the first comparable row of equal world_size, possibly this one
         }
-        unlike = fmt::format("unlike {}: {}", std::filesystem::path(other.path).filename().string(), base::join(differences, ", "));
+        unlike =
+            fmt::format("unlike {}: {}", std::filesystem::path(other.path).filename().string(), base::join(differences, ", "));
       }
     }
     if (note.empty() && std::isnan(ratio)) {

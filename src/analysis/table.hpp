@@ -22,6 +22,7 @@ enum class Format { table, json, csv, md };
 [[nodiscard]] Format parse_format(const std::string& name);
 
 /// `verdict` joins the JSON object beside `rows`; the other forms leave it to the caller. Ends with a line end.
-[[nodiscard]] std::string render(const TextTable& table, Format format, const std::optional<std::string>& verdict = std::nullopt);
+[[nodiscard]] std::string render(const TextTable& table, Format format,
+                                 const std::optional<std::string>& verdict = std::nullopt);
 
 }  // namespace shardmark::analysis

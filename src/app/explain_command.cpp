@@ -58,7 +58,8 @@ base::ExitCode explain(const std::string& metric) {
 }  // namespace
 
 void add_explain_command(CLI::App& program, Action& chosen) {
-  auto* command = program.add_subcommand("explain", "definition, formula, unit, source and traps of a column; without a name, all of them");
+  auto* command =
+      program.add_subcommand("explain", "definition, formula, unit, source and traps of a column; without a name, all of them");
   command->footer("Example: shardmark explain samples_per_s");
   auto metric = std::make_shared<std::string>();
   command->add_option("metric", *metric, "a column, or TABLE.COLUMN");

@@ -14,7 +14,8 @@ namespace {
 
 int run_program(int argc, char** argv) {
   CLI::App program("shardmark: trains the same workloads under every way of spreading training over ranks, and measures it");
-  program.set_version_flag("--version", std::string("shardmark ") + kVersion + " (" + kCommit + (kDirty != 0 ? ", changed)" : ")"));
+  program.set_version_flag("--version",
+                           std::string("shardmark ") + kVersion + " (" + kCommit + (kDirty != 0 ? ", changed)" : ")"));
   program.require_subcommand(1);
   program.footer("Example: mpirun -np 2 shardmark run mlp-digits --technique ddp -o digits.h5");
   Action chosen;

@@ -95,7 +95,8 @@ void add_run_command(CLI::App& program, Action& chosen) {
   auto arguments = std::make_shared<RunArguments>();
   command->add_option("case", arguments->preset_or_file, "a preset (see `shardmark list`) or FILE.toml")->required();
   command->add_option("--technique", arguments->technique, "how training is spread over ranks: single, ddp");
-  command->add_option("--set", arguments->sets, "key=value, as often as needed (see `shardmark list --keys`)")->allow_extra_args(false);
+  command->add_option("--set", arguments->sets, "key=value, as often as needed (see `shardmark list --keys`)")
+      ->allow_extra_args(false);
   command->add_option("-o,--output", arguments->output, "the record's file");
   command->add_flag("--print-config", arguments->print_config, "show effective values and where each came from, and stop");
   command->callback([&chosen, arguments] { chosen = [arguments] { return run(*arguments); }; });

@@ -54,7 +54,8 @@ record::RunAttributes make_attributes(const config::RunConfig& config, const wor
   a.repeat = base::environment_number("SHARDMARK_REPEAT").value_or(0);
   a.job_id = base::environment_variable("SLURM_JOB_ID").value_or("");
   a.attempt = base::environment_number("SLURM_RESTART_COUNT").value_or(0);
-  a.run_id = fmt::format("{:016x}", base::hash_text(fmt::format("{} {} {} {} {}", a.created, world.host(), getpid(), base::now_s(), a.config_hash)));
+  a.run_id = fmt::format("{:016x}", base::hash_text(fmt::format("{} {} {} {} {}", a.created, world.host(), getpid(),
+                                                                base::now_s(), a.config_hash)));
   return a;
 }
 

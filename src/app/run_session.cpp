@@ -58,8 +58,8 @@ parallel::StrategyOptions strategy_options(const config::RunConfig& config, cons
   options.bucket_bytes = static_cast<std::int64_t>(config.technique.bucket_mb * 1024 * 1024);
   options.decay_matrices_only = config.optimizer.decay == "matrices";
   options.seed = static_cast<std::uint64_t>(config.numerics.seed);
-  options.optimizer = {config.optimizer.name, config.optimizer.betas.at(0), config.optimizer.betas.at(1), config.optimizer.eps,
-                       config.optimizer.weight_decay, config.optimizer.momentum};
+  options.optimizer = {config.optimizer.name, config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
+                       config.optimizer.eps,  config.optimizer.weight_decay, config.optimizer.momentum};
   return options;
 }
 
@@ -92,7 +92,8 @@ class Session {
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
-    strategy_ = parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_), communication_->communicator());
+    strategy_ =
+        parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_), communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     peak_ = device::measure_gemm_peak();
     world_.collectively("the record", [&] { create_record(); });
@@ -113,8 +114,9 @@ class Session {
       }
     });
     if (outcome.stopped) {
-      base::log_info(fmt::format("stopped on request after step {}; there is no checkpoint.dir, so nothing was saved to resume from",
-                                 outcome.steps_done - 1));
+      base::log_info(
+          fmt::format("stopped on request after step {}; there is no checkpoint.dir, so nothing was saved to resume from",
+                      outcome.steps_done - 1));
     }
     finish(outcome.stopped ? "stopped" : "complete", outcome.stopped ? "stopped by SIGUSR1, no checkpoint" : "",
            outcome.stopped ? base::ExitCode::failed : base::ExitCode::good);
@@ -148,8 +150,9 @@ class Session {
     if (world_.rank() != 0) {
       return;
     }
-    writer_ = std::make_unique<record::RecordWriter>(record::WriterOptions{config_.output.path, config_.output.overwrite, &faults_},
-                                                     make_attributes(config_, world_), config::to_toml(config_), make_config_rows(config_));
+    writer_ = std::make_unique<record::RecordWriter>(
+        record::WriterOptions{config_.output.path, config_.output.overwrite, &faults_}, make_attributes(config_, world_),
+        config::to_toml(config_), make_config_rows(config_));
     writer_->append_environment(make_environment(faults_.text(), workload_->data_source()));
   }
 
@@ -158,14 +161,16 @@ class Session {
     if (writer_) {
       writer_->append_ranks(ranks);
     }
-    base::log_info(fmt::format("{}: {} parameters, {} on {} rank(s), global batch {} = {} rows x {} micro-step(s) a rank, data {}", config_.preset,
-                               base::format_count(workload_->parameters().numel()), config_.technique.name, world_.size(),
-                               batch_.global_batch, batch_.micro_batch, batch_.accumulation, workload_->data_source()));
+    base::log_info(
+        fmt::format("{}: {} parameters, {} on {} rank(s), global batch {} = {} rows x {} micro-step(s) a rank, data {}",
+                    config_.preset, base::format_count(workload_->parameters().numel()), config_.technique.name, world_.size(),
+                    batch_.global_batch, batch_.micro_batch, batch_.accumulation, workload_->data_source()));
     if (world_.oversubscribed()) {
       base::log_warning("more ranks than cores: the record is marked oversubscribed and will not be compared");
     }
     if (config_.measure.warmup_steps < kMinWarmupSteps) {
-      base::log_warning(fmt::format("measure.warmup_steps = {} is below {}: no throughput is given", config_.measure.warmup_steps, kMinWarmupSteps));
+      base::log_warning(fmt::format("measure.warmup_steps = {} is below {}: no throughput is given",
+                                    config_.measure.warmup_steps, kMinWarmupSteps));
     }
   }
 
@@ -185,7 +190,8 @@ class Session {
 
   void write_results(const train::Outcome& outcome, const metrics::Recorder& recorder, bool passed) {
     const auto stats = communication_->counts().rows();
-    const auto memory = gather_rows(world_, metrics::memory_rows(world_.rank(), device::memory_snapshot(), strategy_->predicted_bytes()));
+    const auto memory =
+        gather_rows(world_, metrics::memory_rows(world_.rank(), device::memory_snapshot(), strategy_->predicted_bytes()));
     const auto collectives = gather_rows(world_, metrics::collective_rows(world_.rank(), stats));
     std::vector<record::CheckRow> mine;
     for (const auto& check : outcome.checks) {
@@ -245,15 +251,16 @@ class Session {
       quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
     }
     base::log_info(fmt::format("{:.5g} samples/s, step {:.4g} ms (p95 {:.4g}), loss {:.6g} -> {:.6g}{}, {} of {} checks passed",
-                               summary.samples_per_s, summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3, summary.loss_first,
-                               summary.loss_final, quality, passed, checks.size()));
+                               summary.samples_per_s, summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3,
+                               summary.loss_first, summary.loss_final, quality, passed, checks.size()));
   }
 
   static std::string failed_checks(const train::Outcome& outcome) {
     std::string text = "checks failed:";
     for (const auto& check : outcome.checks) {
       if (!check.passed) {
-        text += fmt::format(" {} (expected {}, found {}, tolerance {})", check.name, check.expected, check.found, check.tolerance);
+        text +=
+            fmt::format(" {} (expected {}, found {}, tolerance {})", check.name, check.expected, check.found, check.tolerance);
       }
     }
     return text;
@@ -288,7 +295,8 @@ class Session {
 
 /// Whether every rank sees this error by construction, so that one message is enough.
 bool is_common(const std::exception& error) {
-  return dynamic_cast<const base::NumericsError*>(&error) != nullptr || dynamic_cast<const base::MismatchError*>(&error) != nullptr ||
+  return dynamic_cast<const base::NumericsError*>(&error) != nullptr ||
+         dynamic_cast<const base::MismatchError*>(&error) != nullptr ||
          dynamic_cast<const base::RemoteError*>(&error) != nullptr || dynamic_cast<const base::ConfigError*>(&error) != nullptr;
 }
 
@@ -316,7 +324,8 @@ base::ExitCode run_session(world::World& world, config::RunConfig config, base::
     const auto code = base::exit_code_of(error);
     session.fail(error, code);
     // Before training such an error is found by all ranks together, with nothing in flight: they can leave in order.
-    const bool found_together = code == base::ExitCode::usage || code == base::ExitCode::io || code == base::ExitCode::environment;
+    const bool found_together =
+        code == base::ExitCode::usage || code == base::ExitCode::io || code == base::ExitCode::environment;
     const bool orderly = !training && found_together && !world.failed();
     if (world.rank() == 0 || (!orderly && !is_common(error))) {
       base::log_error(error.what());

@@ -11,6 +11,7 @@ namespace shardmark::app {
 
 /// Trains one case and writes its record. Collective. Returns the exit code of the run; does not return where ranks no
 /// longer agree (the job is then aborted with that code, the record closed first).
-[[nodiscard]] base::ExitCode run_session(world::World& world, config::RunConfig config, base::FaultPlan& faults, double start_s);
+[[nodiscard]] base::ExitCode run_session(world::World& world, config::RunConfig config, base::FaultPlan& faults,
+                                         double start_s);
 
 }  // namespace shardmark::app

@@ -57,7 +57,9 @@ TextTable overview(const record::Record& record) {
   TextTable text;
   text.columns = {"name", "value", "unit"};
   const auto& a = record.attributes;
-  const auto add = [&](const char* name, Cell value) { text.rows.push_back({std::string(name), std::move(value), std::string()}); };
+  const auto add = [&](const char* name, Cell value) {
+    text.rows.push_back({std::string(name), std::move(value), std::string()});
+  };
   add("status", a.status);
   add("error", a.error);
   add("exit_code", a.exit_code);
@@ -98,8 +100,8 @@ std::string slowest_rank(const record::Record& record) {
   }
   const auto slowest = std::ranges::max_element(work_s, {}, [](const auto& entry) { return entry.second; });
   const auto fastest = std::ranges::min_element(work_s, {}, [](const auto& entry) { return entry.second; });
-  return fmt::format("most work: rank {} with {:.4g} ms a step outside communication, least: rank {} with {:.4g} ms\n", slowest->first,
-                     slowest->second / static_cast<double>(timed) * 1e3, fastest->first,
+  return fmt::format("most work: rank {} with {:.4g} ms a step outside communication, least: rank {} with {:.4g} ms\n",
+                     slowest->first, slowest->second / static_cast<double>(timed) * 1e3, fastest->first,
                      fastest->second / static_cast<double>(timed) * 1e3);
 }
 
@@ -118,7 +120,8 @@ base::ExitCode show(const std::string& file, const std::string& format_name, con
                                                 {"collectives", as_table("collectives", record.collectives)},
                                                 {"checks", as_table("checks", record.checks)}};
   if (!tables.contains(table_name) && table_name != "") {
-    throw base::ConfigError("--table " + table_name + ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+    throw base::ConfigError("--table " + table_name +
+                            ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks");
   }
   if (!table_name.empty() || format != analysis::Format::table) {
     fmt::print("{}", analysis::render(tables.at(table_name.empty() ? "overview" : table_name), format));
@@ -146,8 +149,10 @@ void add_show_command(CLI::App& program, Action& chosen) {
   auto arguments = std::make_shared<Arguments>();
   command->add_option("file", arguments->file, "a record, also FILE.h5.partial")->required();
   command->add_option("--format", arguments->format, "table, json, csv or md");
-  command->add_option("--table", arguments->table, "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks");
-  command->callback([&chosen, arguments] { chosen = [arguments] { return show(arguments->file, arguments->format, arguments->table); }; });
+  command->add_option("--table", arguments->table,
+                      "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+  command->callback(
+      [&chosen, arguments] { chosen = [arguments] { return show(arguments->file, arguments->format, arguments->table); }; });
 }
 
 }  // namespace shardmark::app

@@ -16,7 +16,11 @@ std::string format_utc(const char* format) {
 
 }  // namespace
 
-std::string utc_timestamp() { return format_utc("%Y-%m-%dT%H:%M:%SZ"); }
-std::string utc_compact() { return format_utc("%Y%m%d-%H%M%S"); }
+std::string utc_timestamp() {
+  return format_utc("%Y-%m-%dT%H:%M:%SZ");
+}
+std::string utc_compact() {
+  return format_utc("%Y%m%d-%H%M%S");
+}
 
 }  // namespace shardmark::base

@@ -37,8 +37,9 @@ std::optional<long> environment_number(const std::string& name) {
 std::vector<std::pair<std::string, std::string>> recorded_environment() {
   // Prefixes whose values describe the machine and its tuning. Names that could carry secrets are filtered below.
   constexpr std::array<std::string_view, 17> prefixes{
-      "OMP_",  "KMP_",       "MKL_NUM", "OPENBLAS_",   "OMPI_MCA_", "OMPI_COMM_WORLD_", "NCCL_",  "CUDA_VISIBLE", "CUDA_DEVICE_",
-      "UCX_",  "SLURM_JOB_", "SLURM_N", "SLURM_CPUS_", "SLURM_STEP_NUM", "SLURM_RESTART", "FI_PROVIDER", "HDF5_USE_FILE"};
+      "OMP_",        "KMP_",           "MKL_NUM",       "OPENBLAS_",   "OMPI_MCA_",    "OMPI_COMM_WORLD_",
+      "NCCL_",       "CUDA_VISIBLE",   "CUDA_DEVICE_",  "UCX_",        "SLURM_JOB_",   "SLURM_N",
+      "SLURM_CPUS_", "SLURM_STEP_NUM", "SLURM_RESTART", "FI_PROVIDER", "HDF5_USE_FILE"};
   constexpr std::array<std::string_view, 5> secrets{"KEY", "TOKEN", "PASS", "SECRET", "CRED"};
   std::vector<std::pair<std::string, std::string>> found;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -112,11 +112,11 @@ class InvariantError : public Error {
 }  // namespace shardmark::base
 
 /// Always on: a broken invariant. The message may be any expression that makes a std::string.
-#define SM_CHECK(condition, message)                                                          \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      ::shardmark::base::fail_check(#condition, __FILE__, __LINE__, std::string(message));   \
-    }                                                                                         \
+#define SM_CHECK(condition, message)                                                       \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::shardmark::base::fail_check(#condition, __FILE__, __LINE__, std::string(message)); \
+    }                                                                                      \
   } while (false)
 
 /// As SM_CHECK, in hot loops: on in debug builds only.

@@ -52,7 +52,9 @@ class FaultPlan {
   [[nodiscard]] std::optional<std::string> due(FaultPhase phase, std::int64_t step, FaultKind kind);
 
   /// The text for the record; "" if none is planted.
-  [[nodiscard]] const std::string& text() const { return text_; }
+  [[nodiscard]] const std::string& text() const {
+    return text_;
+  }
 
  private:
   void act(FaultPhase phase, std::int64_t step);

@@ -47,8 +47,12 @@ void log_warning(const std::string& message) {
   }
 }
 
-void log_error(const std::string& message) { logger().info("error: " + identity().prefix + message); }
+void log_error(const std::string& message) {
+  logger().info("error: " + identity().prefix + message);
+}
 
-void log_rank(const std::string& message) { logger().info(identity().prefix + message); }
+void log_rank(const std::string& message) {
+  logger().info(identity().prefix + message);
+}
 
 }  // namespace shardmark::base

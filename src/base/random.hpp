@@ -31,9 +31,8 @@ namespace shardmark::base {
                                                             std::uint64_t counter_high) noexcept {
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32U);
-  std::array<std::uint32_t, 4> c{
-      static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32U),
-      static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32U)};
+  std::array<std::uint32_t, 4> c{static_cast<std::uint32_t>(counter_low), static_cast<std::uint32_t>(counter_low >> 32U),
+                                 static_cast<std::uint32_t>(counter_high), static_cast<std::uint32_t>(counter_high >> 32U)};
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ULL * c[0];
     const std::uint64_t p1 = 0xCD9E8D57ULL * c[2];

@@ -13,7 +13,9 @@
 
 namespace shardmark::device {
 
-void set_compute_threads(int threads) { at::set_num_threads(threads); }
+void set_compute_threads(int threads) {
+  at::set_num_threads(threads);
+}
 
 GemmPeak measure_gemm_peak() {
   constexpr std::int64_t kSize = 1024;

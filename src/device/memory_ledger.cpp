@@ -175,7 +175,9 @@ Ledger& ledger() {
   return *instance;
 }
 
-Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes); }
+Header* header_of(void* data) {
+  return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes);
+}
 
 void release(void* data) {
   if (data == nullptr) {
@@ -237,8 +239,8 @@ class LedgerAllocator final : public c10::Allocator {
 }  // namespace
 
 std::string_view name_of(MemoryCategory category) {
-  constexpr std::array<std::string_view, kNumMemoryCategories> names{
-      "parameters", "gradients", "optimizer_state", "gathered", "buckets", "activations", "workspace", "other"};
+  constexpr std::array<std::string_view, kNumMemoryCategories> names{"parameters", "gradients",   "optimizer_state", "gathered",
+                                                                     "buckets",    "activations", "workspace",       "other"};
   return names[static_cast<std::size_t>(category)];
 }
 
@@ -256,16 +258,26 @@ void install_memory_ledger() {
   static_cast<void>(allocator);
 }
 
-void set_memory_phase(MemoryPhase phase) { ledger().set_phase(phase); }
+void set_memory_phase(MemoryPhase phase) {
+  ledger().set_phase(phase);
+}
 
 MemoryScope::MemoryScope(MemoryCategory category) : previous_(scoped_category) {
   scoped_category = static_cast<int>(category);
 }
-MemoryScope::~MemoryScope() { scoped_category = previous_; }
+MemoryScope::~MemoryScope() {
+  scoped_category = previous_;
+}
 
-MemorySnapshot memory_snapshot() { return ledger().snapshot(); }
-void reset_memory_peaks() { ledger().reset_peaks(); }
-std::int64_t take_step_peak_bytes() { return ledger().take_step_peak(); }
+MemorySnapshot memory_snapshot() {
+  return ledger().snapshot();
+}
+void reset_memory_peaks() {
+  ledger().reset_peaks();
+}
+std::int64_t take_step_peak_bytes() {
+  return ledger().take_step_peak();
+}
 
 std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");

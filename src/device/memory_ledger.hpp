@@ -10,7 +10,14 @@
 namespace shardmark::device {
 
 enum class MemoryCategory : std::uint8_t {
-  parameters, gradients, optimizer_state, gathered, buckets, activations, workspace, other
+  parameters,
+  gradients,
+  optimizer_state,
+  gathered,
+  buckets,
+  activations,
+  workspace,
+  other
 };
 inline constexpr std::size_t kNumMemoryCategories = 8;
 
@@ -26,10 +33,10 @@ using CategoryBytes = std::array<std::int64_t, kNumMemoryCategories>;
 struct MemorySnapshot {
   CategoryBytes current{};
   std::int64_t current_total = 0;
-  std::array<CategoryBytes, kNumMemoryPhases> phase_peak{};          // largest of each category within the phase
-  std::array<std::int64_t, kNumMemoryPhases> phase_peak_total{};     // largest sum within the phase
-  CategoryBytes run_peak{};                                          // largest of each category over all phases
-  CategoryBytes at_run_peak{};                                       // each category at the moment of the largest sum
+  std::array<CategoryBytes, kNumMemoryPhases> phase_peak{};       // largest of each category within the phase
+  std::array<std::int64_t, kNumMemoryPhases> phase_peak_total{};  // largest sum within the phase
+  CategoryBytes run_peak{};                                       // largest of each category over all phases
+  CategoryBytes at_run_peak{};                                    // each category at the moment of the largest sum
   std::int64_t run_peak_total = 0;
   std::int64_t reserved = 0;  // held from the system: in use and kept for reuse
 };

@@ -24,7 +24,8 @@ std::vector<record::CollectiveRow> collective_rows(int rank, const std::vector<c
   return rows;
 }
 
-std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapshot& snapshot, const device::CategoryBytes& predicted) {
+std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapshot& snapshot,
+                                           const device::CategoryBytes& predicted) {
   std::vector<record::MemoryRow> rows;
   const auto add = [&](std::string_view phase, std::string_view category, std::int64_t current, std::int64_t peak,
                        std::int64_t at_peak, std::int64_t prediction) {
@@ -41,8 +42,8 @@ std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapsho
   for (std::size_t phase = 0; phase < device::kNumMemoryPhases; ++phase) {
     const auto phase_name = device::name_of(static_cast<device::MemoryPhase>(phase));
     for (std::size_t c = 0; c < device::kNumMemoryCategories; ++c) {
-      add(phase_name, device::name_of(static_cast<device::MemoryCategory>(c)), snapshot.current[c], snapshot.phase_peak[phase][c],
-          snapshot.at_run_peak[c], -1);
+      add(phase_name, device::name_of(static_cast<device::MemoryCategory>(c)), snapshot.current[c],
+          snapshot.phase_peak[phase][c], snapshot.at_run_peak[c], -1);
     }
     add(phase_name, "total", snapshot.current_total, snapshot.phase_peak_total[phase], snapshot.run_peak_total, -1);
   }

@@ -10,7 +10,8 @@ namespace shardmark::model {
 namespace {
 
 /// Writes 0 or 1/(1-p) for `rows` rows of `width` elements. Row salts carry step and slot, blocks of four share one counter.
-void fill_mask(float* mask, std::int64_t rows, std::int64_t width, const ForwardKey& key, std::string_view name, double probability) {
+void fill_mask(float* mask, std::int64_t rows, std::int64_t width, const ForwardKey& key, std::string_view name,
+               double probability) {
   const auto threshold = static_cast<std::uint32_t>(std::lround(probability * 0x1.0p+24));
   const auto keep = static_cast<float>(1.0 / (1.0 - probability));
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -33,7 +34,9 @@ Linear::Linear(ParameterList& list, const std::string& name, std::int64_t width_
   bias_ = &list.add(name + ".bias", {width_out}, Init::uniform(-bound, bound));
 }
 
-torch::Tensor Linear::forward(const torch::Tensor& x_NI) const { return at::linear(x_NI, weight_->value, bias_->value); }
+torch::Tensor Linear::forward(const torch::Tensor& x_NI) const {
+  return at::linear(x_NI, weight_->value, bias_->value);
+}
 
 Dropout::Dropout(std::string name, double probability) : name_(std::move(name)), probability_(probability) {
   SM_CHECK(probability >= 0 && probability < 1, "dropout probability outside [0, 1)");

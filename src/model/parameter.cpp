@@ -36,7 +36,8 @@ std::int64_t Parameter::numel() const {
 }
 
 Parameter& ParameterList::add(std::string name, std::vector<std::int64_t> shape, Init init) {
-  SM_CHECK(std::ranges::none_of(parameters_, [&](const Parameter& p) { return p.name == name; }), "parameter name taken: " + name);
+  SM_CHECK(std::ranges::none_of(parameters_, [&](const Parameter& p) { return p.name == name; }),
+           "parameter name taken: " + name);
   Parameter parameter;
   parameter.name = std::move(name);
   parameter.shape = std::move(shape);
@@ -49,7 +50,9 @@ NamedBuffer& ParameterList::add_buffer(std::string name, torch::Tensor value) {
   return buffers_.emplace_back(NamedBuffer{std::move(name), std::move(value)});
 }
 
-void ParameterList::begin_unit(std::string name) { units_.push_back(std::move(name)); }
+void ParameterList::begin_unit(std::string name) {
+  units_.push_back(std::move(name));
+}
 
 std::int64_t ParameterList::numel() const {
   return std::transform_reduce(parameters_.begin(), parameters_.end(), std::int64_t{0}, std::plus<>(),

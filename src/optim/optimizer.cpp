@@ -89,7 +89,8 @@ class FusedOptimizer : public Optimizer {
 class Sgd final : public FusedOptimizer {
  public:
   explicit Sgd(const OptimizerOptions& options)
-      : FusedOptimizer(options, options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}) {}
+      : FusedOptimizer(options,
+                       options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}) {}
 
  private:
   void update(const Segment& segment, double lr) override {
@@ -110,8 +111,8 @@ class Adam final : public FusedOptimizer {
     const at::TensorList no_max_squares;
     const std::vector<at::Tensor> steps{step_tensor()};
     if (decoupled_) {
-      at::_fused_adamw_(segment.parameters, segment.gradients, segment.first, segment.second, no_max_squares, steps, lr, o.beta1,
-                        o.beta2, segment.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adamw_(segment.parameters, segment.gradients, segment.first, segment.second, no_max_squares, steps, lr,
+                        o.beta1, o.beta2, segment.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
     } else {
       at::_fused_adam_(segment.parameters, segment.gradients, segment.first, segment.second, no_max_squares, steps, lr, o.beta1,
                        o.beta2, segment.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);

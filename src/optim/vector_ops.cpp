@@ -9,7 +9,8 @@
 
 // Compiled for several vector widths, chosen when the program starts. Only element-wise loops and sums whose lanes are
 // written out carry it, so the bits are the same on every machine.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define SM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3", "fp-contract=off")))
 #else
 #define SM_VECTOR_CLONES
@@ -49,7 +50,9 @@ SM_VECTOR_CLONES std::uint32_t largest_bits(const float* values, std::size_t cou
 
 }  // namespace
 
-void add_in_place(std::span<float> sum, std::span<const float> part) { add_floats(sum.data(), part.data(), sum.size()); }
+void add_in_place(std::span<float> sum, std::span<const float> part) {
+  add_floats(sum.data(), part.data(), sum.size());
+}
 
 double sum_of_squares(std::span<const float> values) {
   // Blocks keep each lane's partial sum short; the block sums are added in order.

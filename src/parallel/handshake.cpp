@@ -49,8 +49,10 @@ void compare_parameters(const model::ParameterList& list, comm::Communicator& co
   const auto size = static_cast<std::size_t>(communicator.size());
   std::vector<std::int64_t> mine{static_cast<std::int64_t>(parameters.size()), static_cast<std::int64_t>(hash)};
   std::vector<std::int64_t> all(2 * size);
-  communicator.all_gather({mine.data(), 2, base::DType::int64}, {all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64},
-                          comm::Purpose::control, 0).wait();
+  communicator
+      .all_gather({mine.data(), 2, base::DType::int64}, {all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64},
+                  comm::Purpose::control, 0)
+      .wait();
   bool equal = true;
   std::int64_t shortest = mine[0];
   for (std::size_t rank = 0; rank < size; ++rank) {
@@ -67,8 +69,9 @@ void compare_parameters(const model::ParameterList& list, comm::Communicator& co
     const auto texts = gather_texts(text, communicator);
     for (std::size_t rank = 1; rank < size; ++rank) {
       if (texts[rank] != texts[0]) {
-        throw base::MismatchError(fmt::format("ranks hold different models: parameter {} is \"{}\" on rank 0 and \"{}\" on rank {}",
-                                              index, texts[0], texts[rank], rank));
+        throw base::MismatchError(
+            fmt::format("ranks hold different models: parameter {} is \"{}\" on rank 0 and \"{}\" on rank {}", index, texts[0],
+                        texts[rank], rank));
       }
     }
   }

@@ -5,7 +5,9 @@
 namespace shardmark::parallel {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
@@ -31,8 +33,9 @@ Layout make_layout(const std::vector<std::vector<std::int64_t>>& groups, const s
   return layout;
 }
 
-std::vector<std::vector<std::int64_t>> cut_buckets(const std::vector<std::int64_t>& order, const std::vector<std::int64_t>& sizes,
-                                                   std::int64_t first_bucket_elements, std::int64_t bucket_elements) {
+std::vector<std::vector<std::int64_t>> cut_buckets(const std::vector<std::int64_t>& order,
+                                                   const std::vector<std::int64_t>& sizes, std::int64_t first_bucket_elements,
+                                                   std::int64_t bucket_elements) {
   std::vector<std::vector<std::int64_t>> buckets;
   std::int64_t filled = 0;
   for (const auto index : order) {

@@ -78,7 +78,9 @@ void ReplicatedStrategy::compute_layouts(const std::vector<std::int64_t>& order)
   for (const auto index : order) {
     (list_->parameters()[static_cast<std::size_t>(index)].trainable ? trained : fixed).push_back(index);
   }
-  const auto elements = [](std::int64_t bytes) { return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(sizeof(float))); };
+  const auto elements = [](std::int64_t bytes) {
+    return std::max<std::int64_t>(1, bytes / static_cast<std::int64_t>(sizeof(float)));
+  };
   const std::int64_t bucket = elements(options_.bucket_bytes > 0 ? options_.bucket_bytes : kAutomaticBucketBytes);
   const std::int64_t first = std::min(bucket, elements(kFirstBucketBytes));
   trainable_ = make_layout(cut_buckets(trained, sizes_, first, bucket), sizes_, kAlignmentFp32, communicator_.size());
@@ -140,7 +142,9 @@ void ReplicatedStrategy::install_hooks() {
   }
 }
 
-void ReplicatedStrategy::begin_step() { broadcast_buffers(); }
+void ReplicatedStrategy::begin_step() {
+  broadcast_buffers();
+}
 
 void ReplicatedStrategy::broadcast_buffers() {
   if (communicator_.size() == 1) {
@@ -150,7 +154,8 @@ void ReplicatedStrategy::broadcast_buffers() {
     const auto dtype = buffer.value.scalar_type() == at::kLong ? base::DType::int64 : base::DType::fp32;
     SM_CHECK(buffer.value.is_contiguous() && (dtype == base::DType::int64 || buffer.value.scalar_type() == at::kFloat),
              "model buffer " + buffer.name + " is neither contiguous fp32 nor int64");
-    communicator_.broadcast({buffer.value.data_ptr(), buffer.value.numel(), dtype}, 0, comm::Purpose::buffer, ++collective_tag_).wait();
+    communicator_.broadcast({buffer.value.data_ptr(), buffer.value.numel(), dtype}, 0, comm::Purpose::buffer, ++collective_tag_)
+        .wait();
   }
 }
 
@@ -202,7 +207,8 @@ void ReplicatedStrategy::start_full_buckets() {
 void ReplicatedStrategy::start_bucket(std::size_t bucket) {
   const auto& group = trainable_.groups[bucket];
   const comm::Buffer buffer{target().data_ptr<float>() + group.begin, group.numel(), base::DType::fp32};
-  pending_.push_back(communicator_.all_reduce(buffer, comm::Purpose::gradient, static_cast<std::int64_t>(bucket), options_.order));
+  pending_.push_back(
+      communicator_.all_reduce(buffer, comm::Purpose::gradient, static_cast<std::int64_t>(bucket), options_.order));
 }
 
 void ReplicatedStrategy::end_micro_step() {
@@ -214,7 +220,8 @@ void ReplicatedStrategy::end_micro_step() {
     }
     unused.push_back(parameter.name);
     if (micro_step_ == 0 || buffers_.partial.defined()) {
-      std::ranges::fill(floats(target()).subspan(static_cast<std::size_t>(offsets_[i]), static_cast<std::size_t>(sizes_[i])), 0.0F);
+      std::ranges::fill(floats(target()).subspan(static_cast<std::size_t>(offsets_[i]), static_cast<std::size_t>(sizes_[i])),
+                        0.0F);
     }
     --missing_[bucket_of_[i]];
   }
@@ -277,7 +284,8 @@ std::string ReplicatedStrategy::find_nonfinite() const {
     if (!parameter.trainable) {
       continue;
     }
-    const auto values = floats(buffers_.gradients).subspan(static_cast<std::size_t>(offsets_[i]), static_cast<std::size_t>(sizes_[i]));
+    const auto values =
+        floats(buffers_.gradients).subspan(static_cast<std::size_t>(offsets_[i]), static_cast<std::size_t>(sizes_[i]));
     if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
       return parameter.name;
     }
@@ -307,8 +315,10 @@ void ReplicatedStrategy::rebuild() {
       arrival_order_.push_back(static_cast<std::int64_t>(i));
     }
   }
-  communicator_.broadcast({arrival_order_.data(), static_cast<std::int64_t>(arrival_order_.size()), base::DType::int64}, 0,
-                          comm::Purpose::control, 0).wait();
+  communicator_
+      .broadcast({arrival_order_.data(), static_cast<std::int64_t>(arrival_order_.size()), base::DType::int64}, 0,
+                 comm::Purpose::control, 0)
+      .wait();
   const Layout old = trainable_;
   const std::vector<std::int64_t> old_offsets = offsets_;
   compute_layouts(arrival_order_);
@@ -332,7 +342,8 @@ void ReplicatedStrategy::rebuild() {
     torch::Tensor fresh = zeros(frozen_.size, MemoryCategory::parameters);
     for (const auto& tensor : frozen_.groups.front().tensors) {
       const auto index = static_cast<std::size_t>(tensor.index);
-      const auto from = floats(frozen_values_).subspan(static_cast<std::size_t>(old_offsets[index]), static_cast<std::size_t>(tensor.numel));
+      const auto from =
+          floats(frozen_values_).subspan(static_cast<std::size_t>(old_offsets[index]), static_cast<std::size_t>(tensor.numel));
       std::ranges::copy(from, floats(fresh).begin() + tensor.offset);
     }
     frozen_values_ = fresh;
@@ -357,14 +368,26 @@ std::vector<NamedTensor> ReplicatedStrategy::cut_out(const torch::Tensor& flat, 
   return tensors;
 }
 
-std::vector<NamedTensor> ReplicatedStrategy::gather_parameters() { return cut_out(buffers_.parameters, false); }
-std::vector<NamedTensor> ReplicatedStrategy::gather_gradients() { return cut_out(buffers_.gradients, true); }
+std::vector<NamedTensor> ReplicatedStrategy::gather_parameters() {
+  return cut_out(buffers_.parameters, false);
+}
+std::vector<NamedTensor> ReplicatedStrategy::gather_gradients() {
+  return cut_out(buffers_.gradients, true);
+}
 
-std::uint64_t ReplicatedStrategy::parameter_hash() const { return optim::hash_bits(floats(buffers_.parameters)); }
-std::span<float> ReplicatedStrategy::raw_parameters() { return floats(buffers_.parameters); }
+std::uint64_t ReplicatedStrategy::parameter_hash() const {
+  return optim::hash_bits(floats(buffers_.parameters));
+}
+std::span<float> ReplicatedStrategy::raw_parameters() {
+  return floats(buffers_.parameters);
+}
 
-std::int64_t ReplicatedStrategy::padding_elements() const { return trainable_.padding + frozen_.padding; }
-std::int64_t ReplicatedStrategy::trainable_padding_elements() const { return trainable_.padding; }
+std::int64_t ReplicatedStrategy::padding_elements() const {
+  return trainable_.padding + frozen_.padding;
+}
+std::int64_t ReplicatedStrategy::trainable_padding_elements() const {
+  return trainable_.padding;
+}
 
 Payload ReplicatedStrategy::payload_per_step() const {
   const auto ranks = static_cast<double>(communicator_.size());

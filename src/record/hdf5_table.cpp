@@ -57,7 +57,8 @@ Handle make_row_type(const Table& table) {
       const Handle text = make_text_type(column.size);
       H5Tinsert(row.get(), column.name.c_str(), column.offset, text.get());
     } else {
-      H5Tinsert(row.get(), column.name.c_str(), column.offset, column.type == ColumnType::int64 ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE);
+      H5Tinsert(row.get(), column.name.c_str(), column.offset,
+                column.type == ColumnType::int64 ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE);
     }
   }
   return row;

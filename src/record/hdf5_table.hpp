@@ -51,7 +51,6 @@ class Handle {
   Close close_ = nullptr;
 };
 
-
 /// The compound type of a table's struct in memory; also its type in the file.
 [[nodiscard]] Handle make_row_type(const Table& table);
 /// A fixed-size, NUL-padded string type.

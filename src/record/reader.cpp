@@ -57,8 +57,10 @@ class Reader {
     if (!file_) {
       const int code = errno;
       if (code == EAGAIN || code == ENOLCK || code == 524) {
-        refuse(fmt::format("cannot be locked ({}, errno {}): another process holds it, or its file system has no locks; then "
-                           "HDF5_USE_FILE_LOCKING=BEST_EFFORT helps", std::strerror(code), code));
+        refuse(
+            fmt::format("cannot be locked ({}, errno {}): another process holds it, or its file system has no locks; then "
+                        "HDF5_USE_FILE_LOCKING=BEST_EFFORT helps",
+                        std::strerror(code), code));
       }
       refuse(code != 0 ? std::strerror(code) : "not a readable HDF5 file (damaged or cut short)");
     }
@@ -67,7 +69,8 @@ class Reader {
       refuse("not a shardmark record: attribute schema_version is missing");
     }
     if (version > kSchemaVersion) {
-      refuse(fmt::format("schema version {} is newer than the {} this program reads: use a newer shardmark", version, kSchemaVersion));
+      refuse(fmt::format("schema version {} is newer than the {} this program reads: use a newer shardmark", version,
+                         kSchemaVersion));
     }
   }
 
@@ -136,6 +139,8 @@ class Reader {
 
 }  // namespace
 
-Record read_record(const std::string& path) { return Reader(path).read(); }
+Record read_record(const std::string& path) {
+  return Reader(path).read();
+}
 
 }  // namespace shardmark::record

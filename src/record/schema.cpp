@@ -10,9 +10,9 @@
 namespace shardmark::record {
 
 std::span<const Table> tables() {
-  static const std::vector<Table> all{
-      ranks_table(),  environment_table(), config_keys_table(), steps_table(),  memory_table(),   collectives_table(),
-      checks_table(), summary_table(),     telemetry_table(),   health_table(), transport_table()};
+  static const std::vector<Table> all{ranks_table(),     environment_table(), config_keys_table(), steps_table(),
+                                      memory_table(),    collectives_table(), checks_table(),      summary_table(),
+                                      telemetry_table(), health_table(),      transport_table()};
   return all;
 }
 
@@ -25,10 +25,12 @@ const Table& table(std::string_view name) {
 
 std::span<const Column> attributes() {
   const auto text = [](std::string name, std::string definition, std::string traps = "") {
-    return Column{std::move(name), ColumnType::text, 0, 0, "", std::move(definition), "", "root attribute, written by rank 0", std::move(traps)};
+    return Column{std::move(name), ColumnType::text, 0, 0, "", std::move(definition), "", "root attribute, written by rank 0",
+                  std::move(traps)};
   };
   const auto whole = [](std::string name, std::string definition, std::string traps = "") {
-    return Column{std::move(name), ColumnType::int64, 0, 0, "1", std::move(definition), "", "root attribute, written by rank 0", std::move(traps)};
+    return Column{std::move(name), ColumnType::int64, 0, 0, "1", std::move(definition), "", "root attribute, written by rank 0",
+                  std::move(traps)};
   };
   static const std::vector<Column> all{
       whole("schema_version", "version of this layout; readers refuse newer ones"),
@@ -38,7 +40,8 @@ std::span<const Column> attributes() {
       whole("dirty", "1 if the sources differed from that revision when the program was configured"),
       text("binary_hash", "hash of the running program's file"),
       text("created", "UTC wall time at the start of the run", "a label: no duration is computed from it"),
-      text("status", "interrupted (from creation), complete, stopped or failed", "this is the truth; a launcher's exit code is a hint"),
+      text("status", "interrupted (from creation), complete, stopped or failed",
+           "this is the truth; a launcher's exit code is a hint"),
       text("error", "what ended the run, \"\" if nothing did"),
       whole("exit_code", "code the program returned, -1 while it runs"),
       text("workload", "reference workload that was trained"),

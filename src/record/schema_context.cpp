@@ -25,14 +25,16 @@ Table ranks_table() {
 Table environment_table() {
   return TableBuilder("environment", sizeof(EnvironmentRow), "allow-listed variables, versions, facts of the batch system")
       .SM_COLUMN(EnvironmentRow, name, "", "variable or fact", "rank 0")
-      .SM_COLUMN(EnvironmentRow, value, "", "its value, cut to 255 bytes", "rank 0", "", "never the whole environment: no secrets")
+      .SM_COLUMN(EnvironmentRow, value, "", "its value, cut to 255 bytes", "rank 0", "",
+                 "never the whole environment: no secrets")
       .take();
 }
 
 Table config_keys_table() {
   return TableBuilder("config_keys", sizeof(ConfigKeyRow), "every key's effective value and where it came from")
       .SM_COLUMN(ConfigKeyRow, key, "", "name of the key", "configuration")
-      .SM_COLUMN(ConfigKeyRow, value, "", "effective value as TOML, cut to 255 bytes", "configuration", "", "/config has it whole")
+      .SM_COLUMN(ConfigKeyRow, value, "", "effective value as TOML, cut to 255 bytes", "configuration", "",
+                 "/config has it whole")
       .SM_COLUMN(ConfigKeyRow, origin, "", "default, preset NAME, file PATH, --set, --technique or -o", "configuration")
       .take();
 }

@@ -59,7 +59,8 @@ void check_writable(const std::string& path, bool overwrite) {
     throw base::ConfigError(fmt::format("output.path = \"{}\" is a folder: give a file name that ends in .h5", path));
   }
   if (fs::exists(path) && !overwrite) {
-    throw base::ConfigError(fmt::format("output.path = \"{}\" exists: choose another name, or set output.overwrite = true", path));
+    throw base::ConfigError(
+        fmt::format("output.path = \"{}\" exists: choose another name, or set output.overwrite = true", path));
   }
   const std::string folder = folder_of(path);
   if (!fs::is_directory(folder)) {
@@ -121,7 +122,9 @@ struct RecordWriter::State {
     demand(H5Pset_chunk(layout.get(), 1, &kChunkRows) >= 0, "H5Pset_chunk");
     demand(H5Pset_fletcher32(layout.get()) >= 0, "H5Pset_fletcher32");
     demand(H5Pset_obj_track_times(layout.get(), false) >= 0, "H5Pset_obj_track_times");
-    opened.dataset = Handle(H5Dcreate2(file.get(), table.name.c_str(), opened.type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT), H5Dclose);
+    opened.dataset = Handle(
+        H5Dcreate2(file.get(), table.name.c_str(), opened.type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT),
+        H5Dclose);
     demand(static_cast<bool>(opened.dataset), "H5Dcreate");
     for (const auto& column : table.columns) {
       demand(set_text_attribute(opened.dataset.get(), column.name, column.unit), "H5Awrite");
@@ -151,7 +154,8 @@ struct RecordWriter::State {
       const Handle in_file(H5Dget_space(table.dataset.get()), H5Sclose);
       demand(H5Sselect_hyperslab(in_file.get(), H5S_SELECT_SET, &start, nullptr, &added, nullptr) >= 0, "H5Sselect_hyperslab");
       const Handle in_memory(H5Screate_simple(1, &added, nullptr), H5Sclose);
-      demand(H5Dwrite(table.dataset.get(), table.type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, rows) >= 0, "H5Dwrite");
+      demand(H5Dwrite(table.dataset.get(), table.type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, rows) >= 0,
+             "H5Dwrite");
       table.rows = total;
     }
     demand(H5Fflush(file.get(), H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
@@ -159,8 +163,12 @@ struct RecordWriter::State {
 
   void write_attributes(const RunAttributes& a) {
     const hid_t root = file.get();
-    const auto text = [&](const char* name, const std::string& value) { demand(set_text_attribute(root, name, value), "H5Awrite"); };
-    const auto whole = [&](const char* name, std::int64_t value) { demand(set_whole_attribute(root, name, value), "H5Awrite"); };
+    const auto text = [&](const char* name, const std::string& value) {
+      demand(set_text_attribute(root, name, value), "H5Awrite");
+    };
+    const auto whole = [&](const char* name, std::int64_t value) {
+      demand(set_whole_attribute(root, name, value), "H5Awrite");
+    };
     whole("schema_version", a.schema_version);
     text("shardmark_version", a.shardmark_version);
     whole("definition_version", a.definition_version);
@@ -188,7 +196,8 @@ struct RecordWriter::State {
     const Handle type = make_text_type(toml.size());
     const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
     Handle dataset(H5Dcreate2(file.get(), "config", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-    demand(dataset && H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, toml.c_str()) >= 0 && dataset.close(), "writing /config");
+    demand(dataset && H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, toml.c_str()) >= 0 && dataset.close(),
+           "writing /config");
   }
 
   void close() {
@@ -239,18 +248,40 @@ RecordWriter::RecordWriter(WriterOptions options, RunAttributes attributes, cons
   state.append("config_keys", config_keys.data(), config_keys.size());
 }
 
-RecordWriter::~RecordWriter() { abandon(); }
+RecordWriter::~RecordWriter() {
+  abandon();
+}
 
-void RecordWriter::append_ranks(std::span<const RankRow> rows) { state_->append("ranks", rows.data(), rows.size()); }
-void RecordWriter::append_environment(std::span<const EnvironmentRow> rows) { state_->append("environment", rows.data(), rows.size()); }
-void RecordWriter::append_steps(std::span<const StepRow> rows) { state_->append("steps", rows.data(), rows.size()); }
-void RecordWriter::append_memory(std::span<const MemoryRow> rows) { state_->append("memory", rows.data(), rows.size()); }
-void RecordWriter::append_collectives(std::span<const CollectiveRow> rows) { state_->append("collectives", rows.data(), rows.size()); }
-void RecordWriter::append_checks(std::span<const CheckRow> rows) { state_->append("checks", rows.data(), rows.size()); }
-void RecordWriter::append_summary(const SummaryRow& row) { state_->append("summary", &row, 1); }
-void RecordWriter::append_telemetry(std::span<const TelemetryRow> rows) { state_->append("telemetry", rows.data(), rows.size()); }
-void RecordWriter::append_health(std::span<const HealthRow> rows) { state_->append("health", rows.data(), rows.size()); }
-void RecordWriter::append_transport(std::span<const TransportRow> rows) { state_->append("transport", rows.data(), rows.size()); }
+void RecordWriter::append_ranks(std::span<const RankRow> rows) {
+  state_->append("ranks", rows.data(), rows.size());
+}
+void RecordWriter::append_environment(std::span<const EnvironmentRow> rows) {
+  state_->append("environment", rows.data(), rows.size());
+}
+void RecordWriter::append_steps(std::span<const StepRow> rows) {
+  state_->append("steps", rows.data(), rows.size());
+}
+void RecordWriter::append_memory(std::span<const MemoryRow> rows) {
+  state_->append("memory", rows.data(), rows.size());
+}
+void RecordWriter::append_collectives(std::span<const CollectiveRow> rows) {
+  state_->append("collectives", rows.data(), rows.size());
+}
+void RecordWriter::append_checks(std::span<const CheckRow> rows) {
+  state_->append("checks", rows.data(), rows.size());
+}
+void RecordWriter::append_summary(const SummaryRow& row) {
+  state_->append("summary", &row, 1);
+}
+void RecordWriter::append_telemetry(std::span<const TelemetryRow> rows) {
+  state_->append("telemetry", rows.data(), rows.size());
+}
+void RecordWriter::append_health(std::span<const HealthRow> rows) {
+  state_->append("health", rows.data(), rows.size());
+}
+void RecordWriter::append_transport(std::span<const TransportRow> rows) {
+  state_->append("transport", rows.data(), rows.size());
+}
 
 void RecordWriter::finish(const std::string& status, const std::string& error, int exit_code) {
   auto& state = *state_;
@@ -281,6 +312,8 @@ void RecordWriter::abandon() noexcept {
   state.broken ? state.file.leak() : state.file.reset();
 }
 
-const std::string& RecordWriter::path() const { return state_->options.path; }
+const std::string& RecordWriter::path() const {
+  return state_->options.path;
+}
 
 }  // namespace shardmark::record

@@ -44,7 +44,8 @@ parallel::InitialValue open_checkpoint(const std::string& folder, const model::P
       problems.push_back(fmt::format("{}: tensor {} is missing", path, parameter.name));
     } else if (stored->type != weights::ElementType::f32 || stored->shape != parameter.shape) {
       problems.push_back(fmt::format("{}: tensor {} is {} ({}), the model needs F32 ({})", path, parameter.name,
-                                     weights::name_of(stored->type), fmt::join(stored->shape, ", "), fmt::join(parameter.shape, ", ")));
+                                     weights::name_of(stored->type), fmt::join(stored->shape, ", "),
+                                     fmt::join(parameter.shape, ", ")));
     }
   }
   for (const auto& stored : file->tensors()) {

@@ -44,8 +44,8 @@ void Progress::step_done(std::int64_t step, double loss, std::int64_t samples, d
   const double remaining_s = per_step * static_cast<double>(total_steps_ - step - 1);
   last_s_ = now_s;
   samples_at_last_ = samples_;
-  const std::string facts = fmt::format("step {}/{}  {:.4g} samples/s  loss {:.6g}  {:.0f} s left", step + 1, total_steps_, rate, loss,
-                                        remaining_s);
+  const std::string facts =
+      fmt::format("step {}/{}  {:.4g} samples/s  loss {:.6g}  {:.0f} s left", step + 1, total_steps_, rate, loss, remaining_s);
   if (!terminal_) {
     base::log_info(facts);
     return;

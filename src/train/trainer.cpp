@@ -191,11 +191,13 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   if (!result_.applied && config.numerics.on_nonfinite == "fail") {
     progress_.finish();
     end_block();
-    throw base::NumericsError(fmt::format(
-        "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set optimizer.clip_norm, or look at the data",
-        step,
-        result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
-                                : fmt::format("the reduced gradient of {} is not finite (loss {})", result_.gradient.first_nonfinite, result_.loss)));
+    throw base::NumericsError(
+        fmt::format("step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
+                    "optimizer.clip_norm, or look at the data",
+                    step,
+                    result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
+                                            : fmt::format("the reduced gradient of {} is not finite (loss {})",
+                                                          result_.gradient.first_nonfinite, result_.loss)));
   }
   const auto every = config.numerics.replica_check_every;
   if (every > 0 && (step + 1) % every == 0) {
@@ -226,8 +228,10 @@ void Trainer::check_replicas(std::int64_t step) {
   counts.set_counting(false);
   auto mine = static_cast<std::int64_t>(parts_.strategy.parameter_hash());
   std::vector<std::int64_t> hashes(static_cast<std::size_t>(communicator_.size()));
-  communicator_.all_gather({&mine, 1, base::DType::int64}, {hashes.data(), communicator_.size(), base::DType::int64},
-                           comm::Purpose::control, step).wait();
+  communicator_
+      .all_gather({&mine, 1, base::DType::int64}, {hashes.data(), communicator_.size(), base::DType::int64},
+                  comm::Purpose::control, step)
+      .wait();
   counts.set_counting(true);
   std::map<std::int64_t, std::int64_t> votes;
   for (const auto hash : hashes) {
@@ -246,7 +250,8 @@ void Trainer::check_replicas(std::int64_t step) {
       odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
     }
   }
-  throw base::NumericsError(fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas", step, odd));
+  throw base::NumericsError(
+      fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas", step, odd));
 }
 
 double Trainer::evaluate() {
@@ -282,8 +287,8 @@ void Trainer::check_payload() {
 void Trainer::check_memory() {
   const auto predicted = parts_.strategy.predicted_bytes();
   const auto seen = device::memory_snapshot();
-  for (const auto category : {device::MemoryCategory::parameters, device::MemoryCategory::gradients,
-                              device::MemoryCategory::optimizer_state}) {
+  for (const auto category :
+       {device::MemoryCategory::parameters, device::MemoryCategory::gradients, device::MemoryCategory::optimizer_state}) {
     const auto at = static_cast<std::size_t>(category);
     add_check(fmt::format("persistent_bytes_{}", device::name_of(category)), static_cast<double>(predicted[at]),
               static_cast<double>(seen.current[at]), 0);

@@ -30,7 +30,8 @@ TEST(VectorOps, SquaresAgreeWithAPlainLoop) {
       sum += static_cast<long double>(value) * static_cast<long double>(value);
     }
     // Each of count + 16 additions in double rounds by at most 2^-53 of the sum.
-    EXPECT_NEAR(sum_of_squares(values), static_cast<double>(sum), static_cast<double>(count + 16) * 0x1p-53 * static_cast<double>(sum));
+    EXPECT_NEAR(sum_of_squares(values), static_cast<double>(sum),
+                static_cast<double>(count + 16) * 0x1p-53 * static_cast<double>(sum));
   }
 }
 
@@ -57,7 +58,8 @@ TEST(VectorOps, ExactNormOfKnownNumbers) {
 }
 
 TEST(VectorOps, ExactNormOfExtremes) {
-  for (const float value : {std::numeric_limits<float>::max(), std::numeric_limits<float>::min(), std::numeric_limits<float>::denorm_min()}) {
+  for (const float value :
+       {std::numeric_limits<float>::max(), std::numeric_limits<float>::min(), std::numeric_limits<float>::denorm_min()}) {
     const std::vector<float> values{value, value, value, value};
     const int exponent = exact_scale_exponent(value);
     EXPECT_NEAR(norm_of(exact_sum_of_squares(values, exponent), exponent) / (2.0 * static_cast<double>(value)), 1.0, 1e-15);

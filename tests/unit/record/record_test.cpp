@@ -80,7 +80,10 @@ TEST_F(Records, RoundTrip) {
 }
 
 TEST_F(Records, UnfinishedIsReadAsInterrupted) {
-  { auto writer = open(); writer.append_steps(steps(5)); }
+  {
+    auto writer = open();
+    writer.append_steps(steps(5));
+  }
   const auto record = read_record(path());
   EXPECT_TRUE(record.partial);
   EXPECT_EQ(record.attributes.status, "interrupted");
