@@ -1,6 +1,7 @@
 # The front door. Every target sets up first (scripts/setup.sh; seconds when nothing is missing).
-DEPS := $(or $(SHARDMARK_DEPS),.deps)
-ENV := . $(DEPS)/env.sh &&
+SHELL := bash
+DEPS := $(abspath $(or $(SHARDMARK_DEPS),.deps))
+ENV := . "$(DEPS)/env.sh" &&
 JOBS ?= 2
 
 .PHONY: help setup build test test-all bench format clean
@@ -12,7 +13,7 @@ setup: ## install what is missing: packages, LibTorch, a Python environment
 	@scripts/setup.sh
 
 build: setup ## build/shardmark, tests and benchmarks
-	@$(ENV) cmake --preset release > /dev/null
+	@$(ENV) cmake --preset release -DTorch_DIR="$$Torch_DIR" > /dev/null
 	@$(ENV) cmake --build --preset release -j $(JOBS)
 
 test: build ## all tests but the long ones
@@ -25,7 +26,8 @@ bench: build ## train mlp and mlp-digits alone and under ddp on real data, and c
 	@$(ENV) scripts/bench.sh
 
 format: ## clang-format all sources
-	@git ls-files '*.cpp' '*.hpp' '*.cu' | xargs clang-format -i
+	@command -v clang-format > /dev/null || { echo "format: no clang-format: Debian package clang-format" >&2; exit 5; }
+	@git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
 
 clean: ## remove the build folders, keep what was downloaded
 	rm -rf build build-*

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Makes the HDF5 data files that shardmark trains on.
 
-prepare_data.py digits   -o digits.h5      8 x 8 images of digits, 10 classes
-prepare_data.py diabetes -o diabetes.h5    10 measurements, one real target (standardised)
+  prepare_data.py digits   -o digits.h5      1,797 images of 8 x 8, pixel / 16, with labels 0 to 9
+  prepare_data.py diabetes -o diabetes.h5    442 rows of 10 measurements and one target, standardised
 
-Each writes the training rows to FILE.h5 and held-out rows (every fifth row) to FILE.eval.h5. Both sets lie in scikit-learn's
-wheel; --source names a wheel, an unpacked folder or the table itself, otherwise the wheel is downloaded (10 MB).
+FILE.h5 gets the training rows, FILE.eval.h5 the held-out ones: every fifth row of the source (4, 9, 14, ...). Both sets lie
+in the wheel of scikit-learn; --source names that wheel, an unpacked folder or the table itself, and without it the wheel is
+downloaded (10 MB) into $SHARDMARK_DEPS/downloads.
+
+Exit codes: 0 done, 2 bad usage or source, 5 nothing to download from, 10 the file cannot be written.
 """
 
 import argparse
@@ -16,126 +19,163 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import zipfile
+import zlib
 
 import h5py
 import numpy
 
 SCHEMA_VERSION = 1
-WHEEL = "scikit-learn==1.9.1"
+WHEEL_VERSION = "1.9.1"
 HELD_OUT_EVERY = 5
 DATA_FOLDER = "sklearn/datasets/data/"
 
 
-def fail(message):
-    sys.exit(f"prepare_data: error: {message}")
+class Problem(Exception):
+    """Ends the program with a message and an exit code."""
+
+    def __init__(self, message, code=2):
+        super().__init__(message)
+        self.code = code
 
 
 def download_wheel():
-    folder = pathlib.Path(os.environ.get("SHARDMARK_DEPS", ".deps")) / "downloads"
-    folder.mkdir(parents=True, exist_ok=True)
-    found = sorted(folder.glob("scikit_learn-*.whl"))
-    if not found:
-        print(f"prepare_data: downloading {WHEEL} (about 10 MB) into {folder}", file=sys.stderr)
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), WHEEL]
-        if subprocess.run(command).returncode != 0:
-            fail(f"pip could not download {WHEEL}; give its wheel or an unpacked folder by --source")
-        found = sorted(folder.glob("scikit_learn-*.whl"))
-    return found[-1]
+    folder = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ".deps") / "downloads"
+    wheels = sorted(folder.glob(f"scikit_learn-{WHEEL_VERSION}-*.whl"))
+    if not wheels:
+        folder.mkdir(parents=True, exist_ok=True)
+        print(f"prepare_data: downloading scikit-learn {WHEEL_VERSION} (10 MB) into {folder}", file=sys.stderr)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
+                   "--dest", str(folder), f"scikit-learn=={WHEEL_VERSION}"]
+        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+            raise Problem(f"pip could not download scikit-learn {WHEEL_VERSION}; fetch its wheel elsewhere and name it, an "
+                          "unpacked folder or the table by --source", code=5)
+        wheels = sorted(folder.glob(f"scikit_learn-{WHEEL_VERSION}-*.whl"))
+    return wheels[-1]
 
 
 def read_table(source, name):
-    """Bytes of one table: from a wheel, a folder that holds it, or the file itself."""
-    source = pathlib.Path(source) if source else download_wheel()
+    """Bytes of one table: out of a wheel or a folder, or the file itself."""
     if not source.exists():
-        fail(f"--source {source} does not exist")
+        raise Problem(f"--source {source} does not exist")
     if source.is_dir():
         hits = sorted(source.rglob(name))
         if not hits:
-            fail(f"{source} holds no {name}")
+            raise Problem(f"--source {source} holds no {name}")
         return hits[0].read_bytes()
-    if zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as wheel:
-            if DATA_FOLDER + name not in wheel.namelist():
-                fail(f"{source} holds no {DATA_FOLDER}{name}")
-            return wheel.read(DATA_FOLDER + name)
-    if source.name != name:
-        fail(f"--source {source} is neither a wheel, nor a folder, nor {name}")
-    return source.read_bytes()
-
-
-def load_numbers(raw, name, delimiter):
+    if source.name == name:
+        return source.read_bytes()
+    if not zipfile.is_zipfile(source):
+        raise Problem(f"--source {source} is neither a wheel, nor a folder, nor {name}")
     try:
-        table = numpy.loadtxt(io.BytesIO(gzip.decompress(raw)), delimiter=delimiter)
-    except (OSError, ValueError) as error:
-        fail(f"{name} cannot be read: {error}")
+        with zipfile.ZipFile(source) as wheel:
+            return wheel.read(DATA_FOLDER + name)
+    except KeyError as error:
+        raise Problem(f"--source {source} holds no {DATA_FOLDER}{name}: is it a wheel of scikit-learn?") from error
+    except (zipfile.BadZipFile, zlib.error, OSError) as error:
+        raise Problem(f"--source {source} is damaged: {error}") from error
+
+
+def parse_table(raw, name, delimiter, shape):
+    try:
+        table = numpy.loadtxt(io.BytesIO(gzip.decompress(raw)), delimiter=delimiter, ndmin=2)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise Problem(f"{name} cannot be read: {error}") from error
+    if table.shape != shape:
+        raise Problem(f"{name} holds {table.shape[0]} rows of {table.shape[1]} numbers; {shape[0]} of {shape[1]} are expected")
     if not numpy.isfinite(table).all():
-        fail(f"{name} holds values that are not finite")
+        row, column = numpy.argwhere(~numpy.isfinite(table))[0]
+        raise Problem(f"{name}, row {row}, column {column} holds {table[row, column]}")
     return table
 
 
-def write_vectors(path, features, targets, source, digest):
-    """Written aside, then renamed: FILE is whole or not there."""
-    path = pathlib.Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent or ".", prefix=path.name, suffix=".partial", delete=False) as aside:
-        pass
+def write_vectors(path, features, targets, attributes):
+    """Written aside and renamed: `path` is whole or as it was."""
+    aside = path.with_name(path.name + ".partial")
     try:
-        with h5py.File(aside.name, "w") as file:
+        with h5py.File(aside, "w") as file:
             file.attrs["kind"] = "vectors"
             file.attrs["schema_version"] = SCHEMA_VERSION
-            file.attrs["source"] = source
-            file.attrs["license"] = "BSD-3-Clause"
-            file.attrs["sha256"] = digest
+            for name, value in attributes.items():
+                file.attrs[name] = value
             file.create_dataset("features", data=features.astype(numpy.float32))
             file.create_dataset("targets", data=targets)
-        os.chmod(aside.name, 0o644)
-        os.replace(aside.name, path)
-    except BaseException:
-        os.unlink(aside.name)
-        raise
-    print(f"prepare_data: {path}: {len(features)} rows of {features.shape[1]} features", file=sys.stderr)
+        with open(aside, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(aside, path)
+    except (OSError, RuntimeError) as error:  # h5py gives a failed close as RuntimeError
+        if aside.is_file():
+            aside.unlink()
+        raise Problem(f"{path} cannot be written: {error}", code=10) from error
+    print(f"prepare_data: {path}: {features.shape[0]} rows of {features.shape[1]} features", file=sys.stderr)
 
 
-def split_and_write(output, features, targets, source, digest):
-    if not output.endswith(".h5"):
-        fail(f"-o {output} must end in .h5")
-    if not os.path.isdir(os.path.dirname(output) or "."):
-        fail(f"the folder of {output} does not exist")
-    held_out = numpy.arange(len(features)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    write_vectors(output, features[~held_out], targets[~held_out], source, digest)
-    write_vectors(output[: -len(".h5")] + ".eval.h5", features[held_out], targets[held_out], source, digest)
+def held_out_rows(num_rows):
+    return numpy.arange(num_rows) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 
 
-def digits(arguments):
-    raw = read_table(arguments.source, "digits.csv.gz")
-    table = load_numbers(raw, "digits.csv.gz", ",")
-    split_and_write(arguments.output, table[:, :-1] / 16.0, table[:, -1].astype(numpy.int64),
-                    "UCI optical recognition of handwritten digits, test set (1,797 images), as in scikit-learn",
-                    hashlib.sha256(raw).hexdigest())
+def write_split(output, features, targets, attributes):
+    held_out = held_out_rows(len(features))
+    # FILE.h5 comes last: where it is, both are.
+    write_vectors(output.with_name(output.stem + ".eval.h5"), features[held_out], targets[held_out], attributes)
+    write_vectors(output, features[~held_out], targets[~held_out], attributes)
 
 
-def diabetes(arguments):
-    raw = read_table(arguments.source, "diabetes_data_raw.csv.gz")
-    features = load_numbers(raw, "diabetes_data_raw.csv.gz", None)
-    targets = load_numbers(read_table(arguments.source, "diabetes_target.csv.gz"), "diabetes_target.csv.gz", None)
-    standardise = lambda table: (table - table.mean(axis=0)) / table.std(axis=0)
-    split_and_write(arguments.output, standardise(features), standardise(targets).reshape(-1, 1).astype(numpy.float32),
-                    "diabetes measurements of Efron, Hastie, Johnstone and Tibshirani (2004), 442 rows, as in scikit-learn",
-                    hashlib.sha256(raw).hexdigest())
+def standardise(table):
+    """Mean 0 and variance 1 over the training rows, so that nothing of the held-out rows enters the training."""
+    training = table[~held_out_rows(len(table))]
+    return ((table - training.mean(axis=0)) / training.std(axis=0)).astype(numpy.float32)
 
 
-def main():
+def digits(source, output):
+    raw = read_table(source, "digits.csv.gz")
+    table = parse_table(raw, "digits.csv.gz", ",", (1797, 65))
+    pixels, labels = table[:, :-1], table[:, -1].astype(numpy.int64)
+    if pixels.min() < 0 or pixels.max() > 16 or labels.min() < 0 or labels.max() > 9:
+        raise Problem("digits.csv.gz holds pixels outside 0 to 16 or labels outside 0 to 9")
+    write_split(output, pixels / 16.0, labels, {
+        "source": "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits (UCI), test set, as shipped by scikit-learn",
+        "license": "CC BY 4.0 (data), BSD-3-Clause (its packaging in scikit-learn)",
+        "sha256": hashlib.sha256(raw).hexdigest()})
+
+
+def diabetes(source, output):
+    raw_features = read_table(source, "diabetes_data_raw.csv.gz")
+    raw_targets = read_table(source, "diabetes_target.csv.gz")
+    features = parse_table(raw_features, "diabetes_data_raw.csv.gz", None, (442, 10))
+    targets = parse_table(raw_targets, "diabetes_target.csv.gz", None, (442, 1))
+    write_split(output, standardise(features), standardise(targets), {
+        "source": "Efron, Hastie, Johnstone and Tibshirani, Least Angle Regression (2004), as shipped by scikit-learn",
+        "license": "no licence stated for the data, BSD-3-Clause (its packaging in scikit-learn)",
+        "sha256": hashlib.sha256(raw_features + raw_targets).hexdigest()})
+
+
+SETS = {
+    "digits": (digits, "images of handwritten digits, 64 features, 10 classes"),
+    "diabetes": (diabetes, "10 measurements of patients, one real target"),
+}
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="what", required=True)
-    for name, action in (("digits", digits), ("diabetes", diabetes)):
-        command = commands.add_parser(name)
-        command.add_argument("--source", help="wheel, folder or table; default: download the wheel")
-        command.add_argument("-o", "--output", required=True, help="FILE.h5")
-        command.set_defaults(action=action)
-    arguments = parser.parse_args()
-    arguments.action(arguments)
+    commands = parser.add_subparsers(dest="set", required=True, metavar="SET")
+    for name, (_, help_text) in SETS.items():
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        command.add_argument("--source", type=pathlib.Path, help="wheel, unpacked folder or table (default: download the wheel)")
+        command.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="FILE.h5",
+                             help="training rows; held-out rows go to FILE.eval.h5")
+    options = parser.parse_args(arguments)
+    try:
+        if options.output.suffix != ".h5":
+            raise Problem(f"-o {options.output} must end in .h5")
+        if not options.output.parent.is_dir():
+            raise Problem(f"-o {options.output}: the folder {options.output.parent} does not exist")
+        SETS[options.set][0](options.source or download_wheel(), options.output)
+    except Problem as problem:
+        print(f"prepare_data: {problem}", file=sys.stderr)
+        return problem.code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

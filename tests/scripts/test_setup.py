@@ -1,0 +1,173 @@
+"""setup.sh: what it says is missing, what it installs, that it stops early when nothing is to be done. Downloads nothing."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+SOURCE = pathlib.Path(os.environ.get("SHARDMARK_SOURCE", pathlib.Path(__file__).parents[2]))
+BASICS = "bash cat dirname mkdir sort head tail awk grep tr cksum flock mv rm df ls env chmod".split()
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A folder of programs that stands for a bare machine: shell tools and Python, no compiler, not root."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in BASICS:
+        (folder / name).symlink_to(shutil.which(name))
+    fake(folder, "id", "echo 1000")
+    fake(folder, "python3", f'exec "{sys.executable}" "$@"')
+    return folder
+
+
+def fake(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def torch_dir(tmp_path):
+    """What looks like a LibTorch 2.14 to a script."""
+    cmake = tmp_path / "torch/share/cmake/Torch"
+    for folder in (cmake, tmp_path / "torch/include/torch/headeronly", tmp_path / "torch/lib"):
+        folder.mkdir(parents=True)
+    (cmake / "TorchConfig.cmake").write_text("")
+    (tmp_path / "torch/lib/libtorch_cpu.so").write_text("")
+    set_torch_version(tmp_path, 2, 14)
+    return cmake
+
+
+def set_torch_version(tmp_path, major, minor):
+    (tmp_path / "torch/include/torch/headeronly/version.h").write_text(
+        f"#define TORCH_VERSION_MAJOR {major}\n#define TORCH_VERSION_MINOR {minor}\n")
+
+
+def setup(tmp_path, path, **variables):
+    environment = {"PATH": str(path), "HOME": str(tmp_path), "SHARDMARK_DEPS": str(tmp_path / "deps"), "PIP_NO_INDEX": "1", **variables}
+    result = subprocess.run([shutil.which("bash"), str(SOURCE / "scripts/setup.sh")], env=environment, text=True,
+                            capture_output=True, timeout=120)
+    return result.returncode, result.stderr
+
+
+def test_everything_missing_is_named_at_once_with_its_remedy(tmp_path, tools):
+    code, text = setup(tmp_path, tools, MPI_HOME="/no/mpi", HDF5_ROOT="/no/hdf5", Torch_DIR="/no/torch")
+    assert code == 5
+    for part in ("g++", "CXX", "cmake 3.24", "ninja-build", "package make", "package git", "procps", "MPI_HOME = /no/mpi",
+                 "HDF5_ROOT = /no/hdf5", "Torch_DIR = /no/torch"):
+        assert part in text
+
+
+def test_old_versions_are_named(tmp_path, tools):
+    fake(tools, "g++", "case $1 in -dump*) echo 11.4.0 ;; *) cat ;; esac")
+    fake(tools, "cmake", "echo cmake version 3.22.1")
+    code, text = setup(tmp_path, tools)
+    assert code == 5
+    assert "g++ is 11.4.0, g++ 12 or newer" in text
+    assert "cmake 3.24 or newer (found: 3.22.1)" in text
+
+
+@pytest.mark.parametrize("version, said", [((2, 9), "is version 2.9; 2.11 to 2.14"), (None, "is version unknown")])
+def test_an_old_libtorch_is_refused(tmp_path, tools, torch_dir, version, said):
+    if version:
+        set_torch_version(tmp_path, *version)
+    else:
+        (tmp_path / "torch/include/torch/headeronly/version.h").unlink()
+    code, text = setup(tmp_path, tools, Torch_DIR=str(torch_dir))
+    assert code == 5 and said in text
+
+
+def test_root_installs_only_what_is_missing_and_looks_again(tmp_path, tools):
+    fake(tools, "id", "echo 0")
+    fake(tools, "apt-get", f'echo "$@" >>"{tmp_path}/calls"; [[ $* != *"install -y"* ]] || '
+                           f'{{ printf "#!/bin/bash\\n" >"{tools}/ninja"; chmod +x "{tools}/ninja"; }}')
+    code, text = setup(tmp_path, tools, Torch_DIR="/no/torch")
+    install = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("install -y")]
+    assert len(install) == 1
+    assert " g++" in install[0] and " ninja-build" in install[0] and " libopenmpi-dev" in install[0]
+    assert " python3" not in install[0]
+    assert code == 5
+    assert "package g++" in text  # still missing after the installation
+    assert "package ninja-build" not in text  # there now
+
+
+def test_nothing_is_downloaded_where_everything_is_given_and_a_second_call_is_quick(tmp_path, torch_dir):
+    variables = {"Torch_DIR": str(torch_dir), "SHARDMARK_PYTHON": sys.executable}
+    code, text = setup(tmp_path, os.environ["PATH"], **variables)
+    assert code == 0, text
+    lines = (tmp_path / "deps/env.sh").read_text()
+    assert f"Torch_DIR='{torch_dir}'" in lines and f"SHARDMARK_PYTHON='{sys.executable}'" in lines
+    assert not (tmp_path / "deps/venv").exists()
+
+    start_s = time.monotonic()
+    code, text = setup(tmp_path, os.environ["PATH"], **variables)
+    assert (code, text) == (0, "")
+    assert time.monotonic() - start_s < 2
+
+    # What the last call promised is gone: it is noticed.
+    (torch_dir / "TorchConfig.cmake").unlink()
+    code, text = setup(tmp_path, os.environ["PATH"], **variables)
+    assert code == 5
+    assert "has no TorchConfig.cmake" in text
+
+
+def test_a_python_without_the_packages_is_refused(tmp_path, tools, torch_dir):
+    fake(tools, "lean-python", f'exec "{sys.executable}" -S "$@"')
+    code, text = setup(tmp_path, os.environ["PATH"], Torch_DIR=str(torch_dir), SHARDMARK_PYTHON=str(tools / "lean-python"))
+    assert code == 5
+    for name in ("h5py", "pandas", "pytest"):
+        assert f"Python package {name}: SHARDMARK_PYTHON" in text
+
+
+def test_without_network_every_package_is_named(tmp_path):
+    code, text = setup(tmp_path, os.environ["PATH"])
+    assert code == 5
+    finds_torch = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    if subprocess.run([shutil.which("python3"), "-c", finds_torch]).returncode != 0:  # else the active python's is used
+        assert "about 2.5 GB" in text and "4.7 GB on disk" in text  # said before the download starts
+        assert "set Torch_DIR" in text
+    for name in ("h5py", "matplotlib", "numpy", "pandas", "pytest"):
+        assert f"Python package {name}:" in text
+    assert "SHARDMARK_PYTHON" in text
+    assert not (tmp_path / "deps/env.sh").exists()
+
+
+def test_a_half_made_environment_is_made_anew(tmp_path, torch_dir):
+    leftover = tmp_path / "deps/venv/lib/leftover"
+    leftover.mkdir(parents=True)
+    code, text = setup(tmp_path, os.environ["PATH"], Torch_DIR=str(torch_dir))
+    assert code == 5  # no network here
+    assert "half-made and is made anew" in text
+    assert not leftover.exists()
+    assert (tmp_path / "deps/venv/bin/python").exists()
+
+
+def test_check_venv_finds_absent_wrong_and_cut_packages(tmp_path):
+    def check(*names):
+        script = SOURCE / "scripts/setup/check_venv.py"
+        program = (f"import sys; sys.path = [{str(tmp_path)!r}] + [p for p in sys.path if 'site-packages' not in p]; "
+                   f"sys.argv = ['check_venv', {str(tmp_path / 'pins')!r}, *{names!r}]; "
+                   f"exec(compile(open({str(script)!r}).read(), 'check_venv', 'exec'))")
+        result = subprocess.run([sys.executable, "-S", "-c", program], text=True, capture_output=True, timeout=60)
+        return result.returncode, result.stdout
+
+    (tmp_path / "pins").write_text("# pins\nThing_A==1.0\n")
+    info = tmp_path / "thing_a-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: thing-a\nVersion: 1.0\n")
+    (tmp_path / "thing_a.py").write_text("x = 1\n")
+    (info / "RECORD").write_text("thing_a.py,,6\n")
+    assert check("thing-a") == (0, "")
+    assert check("thing-a", "thing-b") == (1, "thing-b: absent\n")
+    (tmp_path / "pins").write_text("thing-a==2.0\n")
+    assert check("thing-a") == (1, "thing-a: 1.0, pinned 2.0\n")
+    (tmp_path / "thing_a.py").write_text("x")
+    assert check("thing-a")[0] == 2
+    (info / "RECORD").unlink()
+    code, text = check("thing-a")
+    assert code == 2 and "half-installed" in text
