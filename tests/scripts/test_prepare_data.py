@@ -62,7 +62,7 @@ def test_digits_are_split_and_scaled(tmp_path, wheel, digits_table):
             numpy.testing.assert_array_equal(file["features"][:], (rows[:, :64] / 16).astype(numpy.float32))
             numpy.testing.assert_array_equal(file["targets"][:], rows[:, 64])
             assert file.attrs["kind"] == "vectors" and file.attrs["schema_version"] == 1
-            assert file.attrs["license"] and file.attrs["source"]
+            assert "CC BY 4.0" in file.attrs["license"] and "Alpaydin" in file.attrs["source"]
             assert file.attrs["sha256"] == digest
     assert not list(tmp_path.glob("*.partial"))
 
@@ -73,13 +73,44 @@ def test_diabetes_is_standardised_by_its_training_rows(tmp_path, wheel, diabetes
     with h5py.File(tmp_path / "d.h5") as file, h5py.File(tmp_path / "d.eval.h5") as held_out:
         assert file["features"].shape == (354, 10) and file["targets"].shape == (354, 1)
         assert held_out["features"].shape == (88, 10) and held_out["targets"].dtype == numpy.float32
+        assert file.attrs["license"] == "not stated by the source" and "Efron" in file.attrs["source"]
         for dataset in ("features", "targets"):
-            # 354 numbers, each rounded to float32: errors near 1e-7, with room for the sum.
-            numpy.testing.assert_allclose(file[dataset][:].astype(float).mean(axis=0), 0, atol=1e-6)
-            numpy.testing.assert_allclose(file[dataset][:].astype(float).var(axis=0), 1, atol=1e-6)
+            # Rounding to float32 moves x by 2^-24 |x| at the most, so the mean by 2^-24 mean |x| <= 2^-24 (the mean square is 1)
+            # and the variance by 2 * 2^-24. Sums in float64 add less than 2^-40.
+            numpy.testing.assert_allclose(file[dataset][:].astype(float).mean(axis=0), 0, atol=2**-24 + 2**-40)
+            numpy.testing.assert_allclose(file[dataset][:].astype(float).var(axis=0), 1, atol=2**-23 + 2**-40)
         training = diabetes_tables[0][numpy.arange(442) % 5 != 4]
         expected = (diabetes_tables[0][4] - training.mean(axis=0)) / training.std(axis=0)
-        numpy.testing.assert_allclose(held_out["features"][0], expected, rtol=1e-6, atol=1e-6)
+        # One rounding to float32; the absolute part is for numbers near 0, whose float64 sums cancelled.
+        numpy.testing.assert_allclose(held_out["features"][0], expected, rtol=2**-24, atol=2**-40)
+
+
+def test_held_out_rows_change_nothing_in_the_training_rows(tmp_path, diabetes_tables):
+    made = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, table in zip(("diabetes_data_raw", "diabetes_target"), diabetes_tables):
+            other = table.copy()
+            other[4::5] += 1000 * number
+            (folder / f"{name}.csv.gz").write_bytes(table_bytes(other, " "))
+        code, text = prepare("diabetes", "--source", folder, "-o", folder / "d.h5")
+        assert code == 0, text
+        with h5py.File(folder / "d.h5") as file, h5py.File(folder / "d.eval.h5") as held_out:
+            made.append((file["features"][:], file["targets"][:], held_out["features"][:]))
+    numpy.testing.assert_array_equal(made[0][0], made[1][0])
+    numpy.testing.assert_array_equal(made[0][1], made[1][1])
+    assert (made[0][2] != made[1][2]).all()
+
+
+def test_a_constant_column_is_named(tmp_path, diabetes_tables):
+    features, targets = diabetes_tables
+    features[numpy.arange(442) % 5 != 4, 3] = 7
+    for name, table in (("diabetes_data_raw", features), ("diabetes_target", targets)):
+        (tmp_path / f"{name}.csv.gz").write_bytes(table_bytes(table, " "))
+    code, text = prepare("diabetes", "--source", tmp_path, "-o", tmp_path / "d.h5")
+    assert code == 2 and "diabetes_data_raw.csv.gz, column 3 is constant" in text
+    assert not list(tmp_path.glob("d*.h5*"))
 
 
 def test_wheel_folder_and_table_give_the_same_bytes(tmp_path, wheel):
