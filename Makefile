@@ -1,4 +1,4 @@
-# The front door. Every target sets up first (scripts/setup.sh; seconds when nothing is missing).
+# The front door. Every target but help and clean sets up first (scripts/setup.sh; a moment when nothing is missing).
 SHELL := bash
 DEPS := $(abspath $(or $(SHARDMARK_DEPS),.deps))
 ENV := . "$(DEPS)/env.sh" &&
@@ -25,9 +25,8 @@ test-all: build ## all tests
 bench: build ## train mlp and mlp-digits alone and under ddp on real data, and compare
 	@$(ENV) scripts/bench.sh
 
-format: ## clang-format all sources
-	@command -v clang-format > /dev/null || { echo "format: no clang-format: Debian package clang-format" >&2; exit 5; }
-	@git ls-files '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs clang-format -i
+format: setup ## lay all C++ and CUDA sources out by clang-format
+	@$(ENV) "$$SHARDMARK_PYTHON" tests/style/house.py --format
 
 clean: ## remove the build folders, keep what was downloaded
 	rm -rf build build-*

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the scripts need, and nothing that is there already. Every make target calls it; a
-# call with nothing to do takes a moment. It writes env.sh beside the downloads, which make and the scripts read.
+# call with nothing to do takes a moment. It writes env.sh beside the downloads, which make and the scripts read. Sizes are
+# printed before anything is downloaded.
 #
 #   SHARDMARK_DEPS    where downloads go (default .deps)
 #   Torch_DIR         <torch>/share/cmake/Torch of the LibTorch to build with; else the active python's torch, else PyPI's
@@ -23,7 +24,7 @@ asked_python=${SHARDMARK_PYTHON:-}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 missing=()
-need() { missing+=("$1"); }
+need() { missing+=("$*"); }
 stop_if_missing() {
   ((${#missing[@]} > 0)) || return 0
   say "cannot go on, missing:"

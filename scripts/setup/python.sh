@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # Python, its packages and LibTorch. Read by setup.sh.
 
-torch_pin=torch==2.14.1
 torch_minimum=2.11
 torch_newest=2.14
 requirements=$here/setup/requirements.txt
 constraints=$here/setup/constraints.txt
+torch_pin=$(grep '^torch==' "$constraints")
 base_python=
 python=      # what the scripts and their tests run on
 torch_dir=   # what CMake builds with
@@ -35,7 +35,7 @@ stamp_of_everything() {
     cat "$here/setup.sh" "$here/setup/"*.{sh,py,txt}
     printf '%s\n' "$deps" "$asked_torch" "$asked_python" "${CXX:-}" "${MPI_HOME:-}" "${HDF5_ROOT:-}" "${CMAKE_PREFIX_PATH:-}" \
       "${VIRTUAL_ENV:-}" "${CONDA_PREFIX:-}" "$("$(compiler)" -dumpfullversion -dumpversion 2>&1)" "$(cmake --version 2>&1)"
-    command -v make ninja mpicc mpirun h5dump git ps python python3 || true
+    command -v make ninja mpicc mpirun h5dump git ps python python3 clang-format || true
   } | cksum
 }
 
@@ -131,10 +131,10 @@ install_into_environment() { # state, code, names
   local state=$1 code=$2 wanted_mib=400
   shift 2
   if ((own_torch)) && [[ $code == 2 || $state == *torch* ]]; then
-    wanted_mib=6000
-    say "downloading $torch_pin and the CUDA libraries it is built for: about 2.5 GB, 4.7 GB on disk, into $venv"
+    wanted_mib=6100
+    say "downloading $torch_pin and the CUDA libraries it is built for: about 3 GB, 6 GB on disk, into $venv"
   else
-    say "downloading Python packages for the scripts: about 60 MB, 250 MB on disk, into $venv"
+    say "downloading Python packages for the scripts: about 60 MB, 300 MB on disk, into $venv"
   fi
   if (($(free_mib) < wanted_mib)); then
     need "disk space: $(free_mib) MiB are free at $deps, $wanted_mib are needed; SHARDMARK_DEPS names another place"
@@ -143,7 +143,8 @@ install_into_environment() { # state, code, names
   if [[ $code == 2 ]]; then
     [[ ! -e $venv ]] || say "the environment is half-made and is made anew: $(head -n 1 <<<"$state")"
     if [[ -z $base_python ]] || ! new_environment; then
-      need "Python environment: ${base_python:-no Python} could not make $venv (log: $deps/venv.log): Debian package python3-venv, or SHARDMARK_PYTHON and Torch_DIR"
+      need "Python environment: ${base_python:-no Python} could not make $venv (log: $deps/venv.log):" \
+        "Debian package python3-venv, or SHARDMARK_PYTHON and Torch_DIR"
       return
     fi
   fi

@@ -4,8 +4,9 @@
 
 min_compiler=12
 min_cmake=3.24
-absent=()    # Debian packages that would supply what is missing
-unfilled=()  # the same as sentences
+formatter=14  # the clang-format that the tree is laid out by; other versions break lines elsewhere
+absent=()     # Debian packages that would supply what is missing
+unfilled=()   # the same as sentences
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
 compiler() { echo "${CXX:-g++}"; }
@@ -95,6 +96,8 @@ find_missing_tools() {
     unfilled+=("HDF5: HDF5_ROOT = $HDF5_ROOT has no include/hdf5.h; name the folder of an HDF5 or unset it")
   fi
   command -v h5dump >/dev/null || [[ -x ${HDF5_ROOT:-}/bin/h5dump ]] || lacks h5dump hdf5-tools HDF5_ROOT
+  # Nothing is built with it: the formatting test is skipped without it.
+  command -v clang-format-$formatter >/dev/null || command -v clang-format >/dev/null || absent+=(clang-format)
   if ! find_base_python; then
     lacks "Python 3.11 or newer that can make environments" python3 "a module, or SHARDMARK_PYTHON"
     absent+=(python3-venv)
@@ -108,6 +111,9 @@ report_missing_tools() {
   done
   if [[ -n ${CUDA_HOME:-} && ! -x $CUDA_HOME/bin/nvcc ]]; then
     say "CUDA_HOME = $CUDA_HOME has no bin/nvcc: device code will not be built unless nvcc is in the path"
+  fi
+  if ! { clang-format-$formatter --version || clang-format --version; } 2>/dev/null | grep -q "version $formatter\."; then
+    say "no clang-format $formatter (Debian 12's package clang-format): the formatting test is skipped, make format does not work"
   fi
 }
 

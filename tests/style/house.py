@@ -1,10 +1,14 @@
 """The rules of the house that a machine can check. Each check takes the root of a source tree and returns its violations,
-one text each, so that the tests can run it on the real tree and on planted ones."""
+one text each, so that the tests can run it on the real tree and on planted ones.
+
+house.py --format    lays all C++ and CUDA sources out as .clang-format says (make format)
+"""
 
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 # What each folder of src may include besides itself; workloads may see of train only workload.hpp.
 BORDERS = {
@@ -42,7 +46,9 @@ THIRD_PARTY = [
 VERSION_HEADERS = {"torch/version.h", "H5public.h"}
 
 MAX_LINES = 500
-FORMATTER_MAJOR = 14  # Debian 12's; others break lines elsewhere
+FORMATTER_MAJOR = 14  # Debian 12's; other versions break lines elsewhere
+NO_FORMATTER = (f"no clang-format {FORMATTER_MAJOR} here (Debian 12's package clang-format, "
+                f"or PyPI's clang-format=={FORMATTER_MAJOR}.*)")
 CODE = {".cpp", ".hpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".sh", ".cmake"}
 TREES = ("src", "workloads", "tests", "scripts", "slurm")
@@ -169,5 +175,19 @@ def formatting_violations(root, formatter):
     return [f"{pathlib.Path(path).relative_to(root)}: not as clang-format writes it; make format" for path in badly_formatted]
 
 
+def format_tree(root):
+    formatter = find_formatter()
+    if formatter is None:
+        print(f"format: {NO_FORMATTER}", file=sys.stderr)
+        return 5
+    return subprocess.run([formatter, "-i", *map(str, files(root, CODE))], cwd=root).returncode
+
+
 CHECKS = [border_violations, length_violations, unfinished_violations, header_violations, environment_violations,
           table_violations]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--format"]:
+        sys.exit("usage: house.py --format")
+    sys.exit(format_tree(pathlib.Path(__file__).resolve().parents[2]))
