@@ -20,7 +20,8 @@ endif()
 
 # One precompiled header for every target that sees LibTorch: it costs about 14 s a file otherwise.
 if(SM_TRAIN)
-  file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// carries the precompiled LibTorch header\n")
+  # Written only when it changes, or each configuration would compile it anew.
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// carries the precompiled LibTorch header\n")
   add_library(sm_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
   target_link_libraries(sm_torch_pch PUBLIC sm_flags sm_torch)
   target_precompile_headers(sm_torch_pch PRIVATE <torch/torch.h>)
