@@ -2,7 +2,9 @@
 
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 import h5py
 import numpy
@@ -71,3 +73,30 @@ def write_vectors(path, features, targets):
         file.attrs["sha256"] = ""
         file["features"] = numpy.asarray(features, dtype=numpy.float32)
         file["targets"] = targets
+
+
+def run_job(folder, ranks, *command, fault=None):
+    """Starts a job in a session of its own; returns code, error output, seconds; asserts that nothing is left of it."""
+    environment = {**os.environ, **({"SHARDMARK_FAULT": fault} if fault else {})}
+    start = time.monotonic()
+    job = subprocess.Popen([LAUNCH, str(ranks), *map(str, command)], cwd=folder, env=environment, text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        _, errors = job.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        for pid in leftovers(job.pid):
+            os.kill(int(pid), signal.SIGKILL)
+        pytest.fail("the job did not end")
+    seconds = time.monotonic() - start
+    deadline = time.monotonic() + 5
+    while leftovers(job.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not leftovers(job.pid)
+    return job.returncode, errors, seconds
+
+
+def leftovers(session):
+    """Processes of the session that are not zombies."""
+    listing = subprocess.run(["ps", "-eo", "sid,stat,pid"], capture_output=True, text=True).stdout.splitlines()[1:]
+    rows = [line.split() for line in listing]
+    return [pid for sid, state, pid in rows if int(sid) == session and not state.startswith("Z")]

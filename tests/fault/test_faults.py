@@ -1,41 +1,18 @@
 """Planted faults: the job ends in time, with the right code, a message, and a state on disk that can be read."""
 
-import os
 import signal
 import subprocess
 import time
 
 import h5py
 import pytest
-from conftest import BINARY, LAUNCH, attribute, table
+from conftest import BINARY, LAUNCH, attribute, run_job, table
 
 LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=400")
 
 
 def run_in_session(folder, ranks, *arguments, fault=None):
-    """Starts a job in a session of its own; returns code, error output, seconds; asserts that nothing is left of it."""
-    environment = {**os.environ, **({"SHARDMARK_FAULT": fault} if fault else {})}
-    start = time.monotonic()
-    job = subprocess.Popen([LAUNCH, str(ranks), BINARY, *map(str, arguments)], cwd=folder, env=environment, text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        _, errors = job.communicate(timeout=60)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)
-        pytest.fail("the job did not end")
-    seconds = time.monotonic() - start
-    deadline = time.monotonic() + 5
-    while leftovers(job.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not leftovers(job.pid)
-    return job.returncode, errors, seconds
-
-
-def leftovers(session):
-    """Processes of the session that are not zombies."""
-    listing = subprocess.run(["ps", "-eo", "sid,stat,pid"], capture_output=True, text=True).stdout.splitlines()[1:]
-    rows = [line.split() for line in listing]
-    return [pid for sid, state, pid in rows if int(sid) == session and not state.startswith("Z")]
+    return run_job(folder, ranks, BINARY, *arguments, fault=fault)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
