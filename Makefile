@@ -4,7 +4,7 @@ DEPS := $(abspath $(or $(SHARDMARK_DEPS),.deps))
 ENV := . "$(DEPS)/env.sh" &&
 JOBS ?= 2
 
-.PHONY: help setup build test test-all bench format clean
+.PHONY: help setup build test test-all bench speed format clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test-all: build ## all tests
 
 bench: build ## train mlp and mlp-digits alone and under ddp on real data, and compare
 	@$(ENV) scripts/bench.sh
+
+speed: build ## hold step times to what this machine allows, and measuring to its share; needs two free cores
+	@$(ENV) "$$SHARDMARK_PYTHON" scripts/speed.py
 
 format: setup ## lay all C++ and CUDA sources out by clang-format
 	@$(ENV) "$$SHARDMARK_PYTHON" tests/style/house.py --format

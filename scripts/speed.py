@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Measures how far training is from what this machine allows, and what measuring itself costs. Needs two free cores.
+
+  speed.py [--pairs N] [--format table|json] [--quick]
+
+In every round, one after another, so that drift of the machine meets all of them alike:
+  mlp ddp on 2 ranks, mlp single alone                                          bound: 0.16 ms a step
+  mlp-wide ddp on 2 ranks; mlp-wide single twice at the same time, so that the two share memory as ranks do; once alone;
+  an all-reduce of every bucket size that the ddp record shows                  bound: 1.15 of compute + payload / speed
+  bench_hook_cost: the cost of one event of measuring                           bound: 1 % of an mlp-wide step
+A value is the median over rounds. Its interval is from order statistics, so it assumes no distribution: the narrowest pair of
+k-th smallest and k-th largest round that holds the true median with at least 95 % (7 rounds: all of them, 98.4 %; fewer than
+6 cannot reach 95 %, and the output says what they reach). Exit 1 if a median misses its bound.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import h5py
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = pathlib.Path(os.environ.get("SHARDMARK_BUILD", ROOT / "build"))
+PROGRAM = pathlib.Path(os.environ.get("SHARDMARK_BINARY", BUILD / "shardmark"))
+LAUNCH = ROOT / "scripts" / "launch.sh"
+RANKS = 2
+CONFIDENCE = 0.95
+MLP_STEP_BOUND_MS = 0.16
+WIDE_RATIO_BOUND = 1.15
+MEASURING_BOUND = 0.01
+# Clock readings of src/train/trainer.cpp in one step: three of a micro-step, a first one, three of the step's phases, its end.
+CLOCK_READINGS_PER_STEP = 8
+QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=5", "measure.blocks=2")
+
+
+def fail(message):
+    print(f"speed.py: {message}", file=sys.stderr)
+    sys.exit(1)
+
+
+def start(ranks, *command):
+    """A job, so that several may run at the same time."""
+    return subprocess.Popen([LAUNCH, str(ranks), *map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finish(job):
+    out, errors = job.communicate()
+    if job.returncode != 0:
+        fail(f"exit code {job.returncode} of: {' '.join(map(str, job.args))}\n{errors.strip()[-2000:]}")
+    return out
+
+
+def start_training(folder, name, preset, technique, ranks, sets):
+    options = [word for value in sets for word in ("--set", value)]
+    path = folder / f"{name}.h5"
+    return start(ranks, PROGRAM, "run", preset, "--technique", technique, "-o", path, *options), path
+
+
+def train(folder, name, preset, technique, ranks, sets):
+    job, path = start_training(folder, name, preset, technique, ranks, sets)
+    finish(job)
+    return read_record(path)
+
+
+def read_record(path):
+    """What is used of a record: the median step, and rank 0's collectives by step."""
+    with h5py.File(path) as file:
+        summary, steps, collectives = file["summary"][0], file["steps"][:], file["collectives"][:]
+        keys = {row["key"]: row["value"] for row in file["config_keys"][:]}
+    num_steps = int(((steps["timed"] == 1) & (steps["rank"] == 0)).sum())
+    mine = collectives[collectives["rank"] == 0]
+    gradient = mine[mine["purpose"] == b"gradient"]
+    return {
+        "step_s": float(summary["step_time_median_s"]),
+        "oversubscribed": bool(summary["oversubscribed"]),
+        "layers": int(keys[b"model.layers"]),
+        "collectives_per_step": float(mine["count"].sum()) / num_steps,
+        "buckets": {int(row["message_bytes"]): (float(row["count"]) / num_steps, float(row["wire_bytes"]) / num_steps)
+                    for row in gradient},
+    }
+
+
+def benchmark(name, ranks, *arguments):
+    """Google Benchmark's rows of one of our programs, by name."""
+    program = BUILD / "bench" / name
+    if not program.exists():
+        fail(f"{program} does not exist: build with -DSM_BENCHMARKS=ON (make build does)")
+    rows = json.loads(finish(start(ranks, program, "--benchmark_format=json", *arguments)))["benchmarks"]
+    for row in rows:
+        if row.get("error_occurred"):
+            fail(f"{name}: {row['name']}: {row['error_message']}")
+    return {row["name"].split("/iterations")[0]: row for row in rows}
+
+
+def all_reduce_times(sizes):
+    """Seconds of one of our all-reduces over the ranks by size."""
+    rows = benchmark("bench_all_reduce", RANKS, "--benchmark_filter=^shardmark/", f"--bytes={','.join(map(str, sizes))}")
+    return {size: rows[f"shardmark/{size}"]["median_us"] * 1e-6 for size in sizes}
+
+
+def communication_s(buckets, time_by_size):
+    """The record's payload over the measured speed of each size, in nominal bytes a second: 2 (g-1)/g S in the time of S."""
+    total = 0.0
+    for size, (_, wire_bytes_per_step) in buckets.items():
+        speed = 2 * (RANKS - 1) / RANKS * size / time_by_size[size]
+        total += wire_bytes_per_step / speed
+    return total
+
+
+def event_costs(rows):
+    """Seconds that measuring adds to one event of each kind, never less than nothing. Of an allocation all of its time counts:
+    the ledger keeps freed blocks, which saves more than its accounts cost, so that a difference would hide them."""
+    def ns(name):
+        return rows[name]["ns_per_event"]
+    def difference(more, less):
+        return max(0.0, ns(more) - ns(less)) * 1e-9
+    sizes = (256, 65536, 1048576)
+    return {
+        "collective": difference("collective, counted dry run", "collective, bare dry run"),
+        "progress": difference("progress, counted", "progress, bare"),
+        "allocation": max(ns(f"allocation, ledger, {size} bytes") for size in sizes) * 1e-9,
+        "row": ns("step row") * 1e-9,
+        "clock": ns("clock reading") * 1e-9,
+    }
+
+
+def events_per_step(record, rows):
+    """Of mlp-wide. Progress is called once a gradient, and an MLP has two a layer."""
+    hidden = record["layers"]
+    return {
+        "collective": record["collectives_per_step"],
+        "progress": 2.0 * (hidden + 1),
+        "allocation": rows[f"perceptron step, {hidden} hidden layers"]["allocations"],
+        "row": 1.0,
+        "clock": float(CLOCK_READINGS_PER_STEP),
+    }
+
+
+def interval(values, confidence=CONFIDENCE):
+    """(low, high, coverage): order statistics that hold the median; see the top of this file."""
+    ordered = sorted(values)
+    n = len(ordered)
+
+    def coverage(k):  # of [k-th smallest, k-th largest], k from 1
+        return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
+    k = max([1] + [k for k in range(1, (n + 1) // 2 + 1) if coverage(k) >= confidence])
+    return ordered[k - 1], ordered[n - k], coverage(k)
+
+
+def run_round(folder, index, sets):
+    """One of everything."""
+    name = f"round{index}"
+    small = train(folder, f"{name}-mlp-ddp", "mlp", "ddp", RANKS, sets)
+    small_single = train(folder, f"{name}-mlp-single", "mlp", "single", 1, sets)
+    wide = train(folder, f"{name}-wide-ddp", "mlp-wide", "ddp", RANKS, sets)
+    twins = [start_training(folder, f"{name}-wide-twin{twin}", "mlp-wide", "single", 1, sets) for twin in range(RANKS)]
+    for job, _ in twins:
+        finish(job)
+    # A step of ddp ends with its slower rank.
+    shared_s = max(read_record(path)["step_s"] for _, path in twins)
+    lone = train(folder, f"{name}-wide-lone", "mlp-wide", "single", 1, sets)
+    reduce_s = communication_s(wide["buckets"], all_reduce_times(sorted(wide["buckets"])))
+    hooks = benchmark("bench_hook_cost", 1)
+    costs, events = event_costs(hooks), events_per_step(wide, hooks)
+    measuring = {f"measuring: {kind}": events[kind] * costs[kind] / wide["step_s"] for kind in costs}
+    limit_s = shared_s + reduce_s
+    return {
+        "oversubscribed": any(one["oversubscribed"] for one in (small, wide)),
+        "mlp ddp step": small["step_s"] * 1e3,
+        "mlp single step": small_single["step_s"] * 1e3,
+        "mlp ddp / single": small["step_s"] / small_single["step_s"],
+        "mlp-wide ddp step": wide["step_s"] * 1e3,
+        "mlp-wide single step, twice at once": shared_s * 1e3,
+        "mlp-wide single step, alone": lone["step_s"] * 1e3,
+        "mlp-wide payload / speed": reduce_s * 1e3,
+        "mlp-wide limit": limit_s * 1e3,
+        "mlp-wide ddp / limit": wide["step_s"] / limit_s,
+        **measuring,
+        "measuring": sum(measuring.values()),
+    }
+
+
+BOUNDS = {"mlp ddp step": MLP_STEP_BOUND_MS, "mlp-wide ddp / limit": WIDE_RATIO_BOUND, "measuring": MEASURING_BOUND}
+
+
+def unit_of(name):
+    if name.startswith("measuring"):
+        return "share of an mlp-wide step"
+    return "" if " / " in name and not name.endswith("speed") else "ms"
+
+
+def summarise(rounds, judged):
+    """(rows, verdict) of the rounds' values."""
+    rows = []
+    for name in rounds[0]:
+        if name == "oversubscribed":
+            continue
+        values = [one[name] for one in rounds]
+        low, high, coverage = interval(values)
+        bound = BOUNDS.get(name)
+        median = statistics.median(values)
+        row = {"name": name, "unit": unit_of(name), "median": median, "low": low, "high": high, "coverage": coverage,
+               "bound": bound, "met": None if bound is None or not judged else median <= bound, "values": values}
+        rows.append(row)
+    missed = [row["name"] for row in rows if row["met"] is False]
+    verdict = "not judged" if not judged else f"missed: {', '.join(missed)}" if missed else "all bounds met"
+    return rows, verdict
+
+
+def print_table(rows, verdict, num_rounds):
+    coverage = 100 * rows[0]["coverage"]
+    print(f"medians of {num_rounds} rounds; low to high holds the true median with {coverage:.1f} % (order statistics)\n")
+    print(f"{'':38}{'median':>12}{'low':>12}{'high':>12}{'bound':>8}  unit")
+    for row in rows:
+        bound = "" if row["bound"] is None else f"{row['bound']:g}"
+        mark = {True: "  met", False: "  MISSED", None: ""}[row["met"]]
+        print(f"{row['name']:38}{row['median']:12.4g}{row['low']:12.4g}{row['high']:12.4g}{bound:>8}  {row['unit']}{mark}")
+    print(f"\n{verdict}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=7, metavar="N", help="rounds, at least 7 (default 7)")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--quick", action="store_true", help="2 rounds of few steps: that it works; no bound is judged")
+    arguments = parser.parse_args()
+    if arguments.pairs < 7:
+        parser.error(f"--pairs {arguments.pairs}: at least 7, or --quick for a trial without verdict")
+    num_rounds, sets = (2, QUICK_STEPS) if arguments.quick else (arguments.pairs, ())
+    os.environ["SHARDMARK_BIND"] = "none"  # bound by two launchers, the twins would share the first core
+    with tempfile.TemporaryDirectory(prefix="shardmark-speed-") as folder:
+        rounds = []
+        for index in range(num_rounds):
+            print(f"round {index + 1} of {num_rounds}", file=sys.stderr)
+            rounds.append(run_round(pathlib.Path(folder), index, sets))
+    if any(one["oversubscribed"] for one in rounds):
+        print(f"speed.py: fewer than {RANKS} cores: nothing is judged", file=sys.stderr)
+    judged = not arguments.quick and not any(one["oversubscribed"] for one in rounds)
+    rows, verdict = summarise(rounds, judged)
+    if arguments.format == "json":
+        print(json.dumps({"rows": rows, "verdict": verdict}, indent=1))
+    else:
+        print_table(rows, verdict, num_rounds)
+    return 1 if verdict.startswith("missed") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
