@@ -162,7 +162,7 @@ def run_round(folder, index, sets):
     twins = [start_training(folder, f"{name}-wide-twin{twin}", "mlp-wide", "single", 1, sets) for twin in range(RANKS)]
     for job, _ in twins:
         finish(job)
-    # A step of ddp ends with its slower rank.
+    # A step of ddp ends with its slower rank. The medians do not see the ends, where one of the two has started or finished first.
     shared_s = max(read_record(path)["step_s"] for _, path in twins)
     lone = train(folder, f"{name}-wide-lone", "mlp-wide", "single", 1, sets)
     reduce_s = communication_s(wide["buckets"], all_reduce_times(sorted(wide["buckets"])))
