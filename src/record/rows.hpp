@@ -14,14 +14,18 @@ namespace shardmark::record {
 
 inline constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
-/// A fixed-size, NUL-padded string column; longer text is cut.
+/// How many bytes of a text to keep where `max_bytes` fit: cut between characters of UTF-8. A text that is no UTF-8 there is
+/// cut at `max_bytes`.
+[[nodiscard]] std::size_t fitting_length(std::string_view text, std::size_t max_bytes);
+
+/// A fixed-size, NUL-padded string column; longer text is cut between characters.
 template <std::size_t Size>
 struct FixedText {
   std::array<char, Size> data{};
 
   FixedText() = default;
   FixedText(std::string_view text) {  // NOLINT: implicit by design, rows are filled from texts
-    std::memcpy(data.data(), text.data(), text.size() < Size - 1 ? text.size() : Size - 1);
+    text.copy(data.data(), fitting_length(text, Size - 1));
   }
   FixedText(const std::string& text) : FixedText(std::string_view(text)) {}  // NOLINT: as above
   FixedText(const char* text) : FixedText(std::string_view(text)) {}         // NOLINT: as above
