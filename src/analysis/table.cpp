@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -21,6 +23,27 @@ std::string short_text(const Cell& cell) {
   }
   const double value = std::get<double>(cell);
   return std::isnan(value) ? "-" : fmt::format("{:.6g}", value);
+}
+
+std::string replace_all(std::string text, std::string_view old_part, std::string_view new_part) {
+  for (std::size_t at = 0; (at = text.find(old_part, at)) != std::string::npos; at += new_part.size()) {
+    text.replace(at, old_part.size(), new_part);
+  }
+  return text;
+}
+
+/// One line a row: line ends inside a text show as they are written in C.
+std::string terminal_text(const Cell& cell) {
+  return replace_all(replace_all(short_text(cell), "\r", "\\r"), "\n", "\\n");
+}
+
+/// A bar ends a cell and a line end ends the row; a backslash in front of a bar would undo the bar's own.
+std::string md_text(const Cell& cell) {
+  std::string text = replace_all(replace_all(short_text(cell), "\\", "\\\\"), "|", "\\|");
+  for (const char* line_end : {"\r\n", "\n", "\r"}) {
+    text = replace_all(std::move(text), line_end, "<br>");
+  }
+  return text;
 }
 
 std::string csv_text(const Cell& cell) {
@@ -58,7 +81,8 @@ std::string render_json(const TextTable& table, const std::optional<std::string>
   if (verdict) {
     document["verdict"] = *verdict;
   }
-  return document.dump(2) + "\n";
+  // Texts of other programs' files may be no UTF-8: JSON cannot carry them, so what is wrong shows as U+FFFD.
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 std::string render_csv(const TextTable& table) {
@@ -77,7 +101,7 @@ std::string render_csv(const TextTable& table) {
 std::string render_md(const TextTable& table) {
   std::string text = "|";
   for (const auto& column : table.columns) {
-    text += " " + column + " |";
+    text += " " + md_text(column) + " |";
   }
   text += "\n|";
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
@@ -86,7 +110,7 @@ std::string render_md(const TextTable& table) {
   for (const auto& row : table.rows) {
     text += "\n|";
     for (const auto& cell : row) {
-      text += " " + short_text(cell) + " |";
+      text += " " + md_text(cell) + " |";
     }
   }
   return text + "\n";
@@ -97,7 +121,7 @@ std::string render_aligned(const TextTable& table) {
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     std::size_t width = table.columns[i].size();
     for (const auto& row : table.rows) {
-      width = std::max(width, short_text(row[i]).size());
+      width = std::max(width, terminal_text(row[i]).size());
     }
     widths.push_back(width);
   }
@@ -112,7 +136,7 @@ std::string render_aligned(const TextTable& table) {
   }
   for (const auto& row : table.rows) {
     for (std::size_t i = 0; i < widths.size(); ++i) {
-      add(i, short_text(row[i]), !std::holds_alternative<std::string>(row[i]));
+      add(i, terminal_text(row[i]), !std::holds_alternative<std::string>(row[i]));
     }
   }
   return text;
