@@ -70,7 +70,7 @@ StepSamples rows_per_step(const Record& record) {
 }
 
 std::pair<std::size_t, std::size_t> checks_passed(const Record& record) {
-  const auto passed = std::ranges::count_if(record.checks, [](const auto& check) { return check.passed != 0; });
+  const auto passed = std::ranges::count_if(record.checks, [](const auto& check) { return check.passed > 0; });
   return {static_cast<std::size_t>(passed), record.checks.size()};
 }
 
@@ -87,7 +87,7 @@ std::string disqualified(const Record& record) {
     return fmt::format("{} of {} checks passed", passed, all);
   }
   if (record.summary.front().oversubscribed != 0) {
-    return "oversubscribed";
+    return record.summary.front().oversubscribed > 0 ? "oversubscribed" : "not known whether oversubscribed";
   }
   if (!(record.summary.front().samples_per_s > 0)) {
     return record.summary.front().warmed_up == 0 ? "not warmed up" : "no throughput";

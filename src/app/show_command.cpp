@@ -90,7 +90,7 @@ std::string slowest_rank(const record::Record& record) {
   std::map<std::int64_t, double> work_s;
   std::int64_t timed = 0;
   for (const auto& row : record.steps) {
-    if (row.timed != 0) {
+    if (row.timed > 0) {
       work_s[row.rank] += row.total_s - row.comm_exposed_s;
       timed += row.rank == 0 ? 1 : 0;
     }

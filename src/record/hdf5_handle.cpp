@@ -1,6 +1,7 @@
 #include "record/hdf5_handle.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/statvfs.h>
 
 #include <filesystem>
@@ -28,24 +29,29 @@ std::string take_reason() {
   return reason;
 }
 
-std::string describe(std::string_view call, const std::string& path, const std::string& reason) {
+}  // namespace
+
+std::string describe_failure(std::string_view call, const std::string& path, std::string_view reason) {
   const long long free_bytes = free_bytes_at(path);
   return fmt::format(
       "{}: {} failed: {} ({})", path, call, reason.empty() ? "the library gives no reason" : reason,
       free_bytes < 0 ? "free space unknown" : fmt::format("{} bytes free on its file system", base::format_count(free_bytes)));
 }
 
-}  // namespace
-
 Hdf5Error::Hdf5Error(std::string_view call, const std::string& path) : Hdf5Error(call, path, take_reason()) {}
 
 Hdf5Error::Hdf5Error(std::string_view call, const std::string& path, std::string reason)
-    : IoError(describe(call, path, reason)), call_(call), path_(path), reason_(std::move(reason)) {}
+    : IoError(describe_failure(call, path, reason)), call_(call), path_(path), reason_(std::move(reason)) {}
 
 void prepare_hdf5() {
   static const bool prepared = [] {
     // Too late if someone else used the library first; then only its printing is switched off, which is all that is lost.
     static_cast<void>(H5dont_atexit());
+    struct sigaction action {};
+    if (sigaction(SIGXFSZ, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
+      action.sa_handler = SIG_IGN;
+      static_cast<void>(sigaction(SIGXFSZ, &action, nullptr));
+    }
     return hdf5_check(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), "H5Eset_auto2", "HDF5 library") >= 0;
   }();
   static_cast<void>(prepared);

@@ -1,5 +1,5 @@
 #pragma once
-// Owners of HDF5 identifiers, and the error their calls end in. Knows nothing of records.
+// Owners of HDF5 identifiers, and the error their calls end in. Knows nothing of records; data files use it too.
 //
 // Two traps of HDF5 1.10 shape this file. On a full disk calls may report success, and closing may then crash: after a
 // write error `release` handles instead of closing them. And the library's atexit handler would write once more at the
@@ -33,12 +33,16 @@ class Hdf5Error : public base::IoError {
   std::string reason_;
 };
 
-/// Silences the library's own printing and its atexit handler. Call before the first use of HDF5; cheap, may be repeated.
+/// Silences the library's own printing and its atexit handler, and has a file beyond the process's size limit (ulimit -f)
+/// reported as an error instead of by a deadly signal. Call before the first use of HDF5; cheap, may be repeated.
 void prepare_hdf5();
 
 /// Bytes an ordinary user may still write to the file system of `path` (a file that may not exist yet, or a folder);
 /// -1 where the system does not say.
 [[nodiscard]] long long free_bytes_at(const std::string& path);
+
+/// "PATH: CALL failed: REASON (N bytes free on its file system)", the form of all messages about writing and reading.
+[[nodiscard]] std::string describe_failure(std::string_view call, const std::string& path, std::string_view reason);
 
 /// Passes a result of any HDF5 call through, or throws Hdf5Error if it is negative.
 template <typename Result>

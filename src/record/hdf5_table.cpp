@@ -1,110 +1,89 @@
 #include "record/hdf5_table.hpp"
 
-#include <fmt/format.h>
-#include <sys/statvfs.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-
-#include "base/text.hpp"
 
 namespace shardmark::record {
 namespace {
 
 constexpr std::size_t kMaxTextAttribute = 60 * 1024;
 
-bool remove_attribute(hid_t object, const std::string& name) {
-  const htri_t there = H5Aexists(object, name.c_str());
-  return there == 0 || (there > 0 && H5Adelete(object, name.c_str()) >= 0);
+void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value, const std::string& path) {
+  if (hdf5_check(H5Aexists(object, name.c_str()), "H5Aexists", path) > 0) {
+    hdf5_check(H5Adelete(object, name.c_str()), "H5Adelete", path);
+  }
+  const DataspaceHandle space(H5Screate(H5S_SCALAR), "H5Screate", path);
+  AttributeHandle attribute(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), "H5Acreate2", path);
+  hdf5_check(H5Awrite(attribute.get(), type, value), "H5Awrite", path);
+  attribute.close("H5Aclose", path);
 }
 
-bool write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
-  if (!remove_attribute(object, name)) {
-    return false;
+AttributeHandle open_attribute(hid_t object, const std::string& name, const std::string& path) {
+  if (hdf5_check(H5Aexists(object, name.c_str()), "H5Aexists", path) == 0) {
+    return {};
   }
-  const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  Handle attribute(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  return attribute && H5Awrite(attribute.get(), type, value) >= 0 && attribute.close();
+  return {H5Aopen(object, name.c_str(), H5P_DEFAULT), "H5Aopen", path};
 }
 
 }  // namespace
 
-std::string describe_failure(const std::string& call, const std::string& path) {
-  const int code = errno;
-  struct statvfs space {};
-  auto folder = std::filesystem::path(path).parent_path();
-  const std::string where = folder.empty() ? "." : folder.string();
-  std::string free = "free space unknown";
-  if (statvfs(where.c_str(), &space) == 0) {
-    free = base::format_bytes(static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize)) + " free";
-  }
-  return fmt::format("{} failed on {}: {} ({})", call, path, code != 0 ? std::strerror(code) : "no system error given", free);
-}
-
-Handle make_text_type(std::size_t bytes) {
-  Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), std::max<std::size_t>(1, bytes));
-  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+DatatypeHandle make_text_type(std::size_t bytes, const std::string& path) {
+  DatatypeHandle type(H5Tcopy(H5T_C_S1), "H5Tcopy", path);
+  hdf5_check(H5Tset_size(type.get(), std::max<std::size_t>(1, bytes)), "H5Tset_size", path);
+  hdf5_check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad", path);
   return type;
 }
 
-Handle make_row_type(const Table& table) {
-  Handle row(H5Tcreate(H5T_COMPOUND, table.row_bytes), H5Tclose);
+DatatypeHandle make_row_type(const Table& table, const std::string& path) {
+  DatatypeHandle row(H5Tcreate(H5T_COMPOUND, table.row_bytes), "H5Tcreate", path);
   for (const auto& column : table.columns) {
-    if (column.type == ColumnType::text) {
-      const Handle text = make_text_type(column.size);
-      H5Tinsert(row.get(), column.name.c_str(), column.offset, text.get());
-    } else {
-      H5Tinsert(row.get(), column.name.c_str(), column.offset,
-                column.type == ColumnType::int64 ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE);
-    }
+    const bool is_text = column.type == ColumnType::text;
+    const DatatypeHandle text = is_text ? make_text_type(column.size, path) : DatatypeHandle();
+    const hid_t type = is_text ? text.get() : column.type == ColumnType::int64 ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE;
+    hdf5_check(H5Tinsert(row.get(), column.name.c_str(), column.offset, type), "H5Tinsert", path);
   }
   return row;
 }
 
-bool set_text_attribute(hid_t object, const std::string& name, const std::string& value) {
-  const std::string cut = value.substr(0, kMaxTextAttribute);
-  const Handle type = make_text_type(cut.size());
-  return write_attribute(object, name, type.get(), cut.c_str());
+void set_text_attribute(hid_t object, const std::string& name, const std::string& value, const std::string& path) {
+  const std::string cut = value.substr(0, fitting_length(value, kMaxTextAttribute));
+  const DatatypeHandle type = make_text_type(cut.size(), path);
+  write_attribute(object, name, type.get(), cut.c_str(), path);
 }
 
-bool set_whole_attribute(hid_t object, const std::string& name, std::int64_t value) {
-  return write_attribute(object, name, H5T_NATIVE_INT64, &value);
+void set_whole_attribute(hid_t object, const std::string& name, std::int64_t value, const std::string& path) {
+  write_attribute(object, name, H5T_NATIVE_INT64, &value, path);
 }
 
-std::string get_text_attribute(hid_t object, const std::string& name) {
-  if (H5Aexists(object, name.c_str()) <= 0) {
+std::string get_text_attribute(hid_t object, const std::string& name, const std::string& path) {
+  const AttributeHandle attribute = open_attribute(object, name, path);
+  if (!attribute) {
     return "";
   }
-  const Handle attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose);
-  const Handle type(H5Aget_type(attribute.get()), H5Tclose);
-  if (!attribute || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0) {
+  const DatatypeHandle type(H5Aget_type(attribute.get()), "H5Aget_type", path);
+  if (H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) > 0) {
     return "";
   }
   std::string value(H5Tget_size(type.get()), '\0');
-  if (H5Aread(attribute.get(), type.get(), value.data()) < 0) {
-    return "";
-  }
+  hdf5_check(H5Aread(attribute.get(), type.get(), value.data()), "H5Aread", path);
   return value.substr(0, value.find('\0'));
 }
 
-std::int64_t get_whole_attribute(hid_t object, const std::string& name, std::int64_t missing) {
-  if (H5Aexists(object, name.c_str()) <= 0) {
-    return missing;
+std::int64_t get_whole_attribute(hid_t object, const std::string& name, const std::string& path) {
+  const AttributeHandle attribute = open_attribute(object, name, path);
+  std::int64_t value = -1;
+  if (attribute) {
+    hdf5_check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), "H5Aread", path);
   }
-  const Handle attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose);
-  std::int64_t value = missing;
-  return attribute && H5Aread(attribute.get(), H5T_NATIVE_INT64, &value) >= 0 ? value : missing;
+  return value;
 }
 
-std::int64_t num_rows(hid_t dataset) {
-  const Handle space(H5Dget_space(dataset), H5Sclose);
-  hsize_t rows = 0;
-  if (!space || H5Sget_simple_extent_ndims(space.get()) != 1 || H5Sget_simple_extent_dims(space.get(), &rows, nullptr) < 0) {
+std::int64_t num_rows(hid_t dataset, const std::string& path) {
+  const DataspaceHandle space(H5Dget_space(dataset), "H5Dget_space", path);
+  if (hdf5_check(H5Sget_simple_extent_ndims(space.get()), "H5Sget_simple_extent_ndims", path) != 1) {
     return -1;
   }
+  hsize_t rows = 0;
+  hdf5_check(H5Sget_simple_extent_dims(space.get(), &rows, nullptr), "H5Sget_simple_extent_dims", path);
   return static_cast<std::int64_t>(rows);
 }
 

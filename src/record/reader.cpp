@@ -5,23 +5,51 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <type_traits>
 
 #include "base/error.hpp"
 #include "record/hdf5_table.hpp"
+#include "record/run_attributes.hpp"
 
 namespace shardmark::record {
 namespace {
+
+/// A row whose every column is missing. What a row starts with in memory may be 0, which would be a measurement.
+template <typename Row>
+Row missing_row(const Table& table) {
+  static_assert(std::is_trivially_copyable_v<Row>);
+  Row row;
+  auto* bytes = reinterpret_cast<char*>(&row);
+  const std::int64_t no_number = -1;
+  for (const auto& column : table.columns) {
+    switch (column.type) {
+      case ColumnType::int64: std::memcpy(bytes + column.offset, &no_number, sizeof no_number); break;
+      case ColumnType::float64: std::memcpy(bytes + column.offset, &kMissing, sizeof kMissing); break;
+      case ColumnType::text: std::memset(bytes + column.offset, 0, column.size); break;
+    }
+  }
+  return row;
+}
 
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
 
   Record read() {
+    try {
+      return read_whole();
+    } catch (const Hdf5Error& error) {
+      refuse(fmt::format("damaged or cut short: {} failed: {}", error.call(), error.reason()));
+    }
+  }
+
+ private:
+  Record read_whole() {
     open();
     Record record;
     record.path = path_;
     record.partial = path_.find(".h5.partial") != std::string::npos;
-    read_attributes(record.attributes);
+    record.attributes = read_run_attributes(file_.get(), path_);
     record.config_toml = read_config();
     read_rows("config_keys", record.config_keys);
     read_rows("ranks", record.ranks);
@@ -37,7 +65,6 @@ class Reader {
     return record;
   }
 
- private:
   [[noreturn]] void refuse(const std::string& why) const { throw base::DataError(fmt::format("record {}: {}", path_, why)); }
 
   void open() {
@@ -53,8 +80,8 @@ class Reader {
       refuse("is a folder");
     }
     errno = 0;
-    file_ = Handle(H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-    if (!file_) {
+    const hid_t file = H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0) {
       const int code = errno;
       if (code == EAGAIN || code == ENOLCK || code == 524) {
         refuse(
@@ -64,7 +91,8 @@ class Reader {
       }
       refuse(code != 0 ? std::strerror(code) : "not a readable HDF5 file (damaged or cut short)");
     }
-    const std::int64_t version = get_whole_attribute(file_.get(), "schema_version", -1);
+    file_ = FileHandle(file, "H5Fopen", path_);
+    const std::int64_t version = get_whole_attribute(file_.get(), "schema_version", path_);
     if (version < 0) {
       refuse("not a shardmark record: attribute schema_version is missing");
     }
@@ -74,39 +102,19 @@ class Reader {
     }
   }
 
-  void read_attributes(RunAttributes& a) const {
-    const hid_t root = file_.get();
-    const auto text = [&](const char* name) { return get_text_attribute(root, name); };
-    const auto whole = [&](const char* name) { return get_whole_attribute(root, name, -1); };
-    a.schema_version = whole("schema_version");
-    a.shardmark_version = text("shardmark_version");
-    a.definition_version = whole("definition_version");
-    a.commit = text("commit");
-    a.dirty = whole("dirty");
-    a.binary_hash = text("binary_hash");
-    a.created = text("created");
-    a.status = text("status");
-    a.error = text("error");
-    a.exit_code = whole("exit_code");
-    a.workload = text("workload");
-    a.preset = text("preset");
-    a.technique = text("technique");
-    a.world_size = whole("world_size");
-    a.config_hash = text("config_hash");
-    a.run_id = text("run_id");
-    a.suite_id = text("suite_id");
-    a.case_id = text("case_id");
-    a.repeat = whole("repeat");
-    a.job_id = text("job_id");
-    a.attempt = whole("attempt");
+  [[nodiscard]] DatasetHandle open_dataset(const std::string& name) const {
+    if (hdf5_check(H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT), "H5Lexists", path_) == 0) {
+      return {};
+    }
+    return {H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), "H5Dopen2", path_};
   }
 
   [[nodiscard]] std::string read_config() const {
-    const Handle dataset(H5Dopen2(file_.get(), "config", H5P_DEFAULT), H5Dclose);
+    const DatasetHandle dataset = open_dataset("config");
     if (!dataset) {
       refuse("/config is missing: the run ended before it began");
     }
-    const Handle type(H5Dget_type(dataset.get()), H5Tclose);
+    const DatatypeHandle type(H5Dget_type(dataset.get()), "H5Dget_type", path_);
     std::string text(H5Tget_size(type.get()), '\0');
     if (H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0) {
       refuse("/config is damaged");
@@ -114,27 +122,28 @@ class Reader {
     return text;
   }
 
-  /// Rows start as missing values; HDF5 fills the columns that the file has.
+  /// What the file lacks is missing: -1, NaN, "". HDF5 fills only the columns that the file has.
   template <typename Row>
   void read_rows(const std::string& name, std::vector<Row>& rows) const {
-    if (H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT) <= 0) {
+    const DatasetHandle dataset = open_dataset(name);
+    if (!dataset) {
       return;
     }
-    const Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-    const std::int64_t count = dataset ? num_rows(dataset.get()) : -1;
+    const std::int64_t count = num_rows(dataset.get(), path_);
     // A damaged extent must not become a huge allocation.
     if (count < 0 || static_cast<std::uint64_t>(count) > H5Dget_storage_size(dataset.get()) / 8 + 64) {
       refuse(fmt::format("/{} is damaged", name));
     }
-    rows.assign(static_cast<std::size_t>(count), Row{});
-    const Handle type = make_row_type(table(name));
+    rows.assign(static_cast<std::size_t>(count), missing_row<Row>(table(name)));
+    const DatatypeHandle type = make_row_type(table(name), path_);
     if (count > 0 && H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) < 0) {
-      refuse(fmt::format("/{} is damaged: its checksum does not match", name));
+      const Hdf5Error error("H5Dread", path_);
+      refuse(fmt::format("/{} is damaged, or a column has another type: {}", name, error.reason()));
     }
   }
 
   std::string path_;
-  Handle file_;
+  FileHandle file_;
 };
 
 }  // namespace

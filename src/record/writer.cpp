@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,8 +10,10 @@
 #include <map>
 
 #include "base/error.hpp"
-#include "base/text.hpp"
+#include "base/log.hpp"
+#include "record/file_lock.hpp"
 #include "record/hdf5_table.hpp"
+#include "record/run_attributes.hpp"
 
 namespace shardmark::record {
 namespace {
@@ -23,67 +23,18 @@ namespace fs = std::filesystem;
 constexpr hsize_t kChunkRows = 64;
 // HDF5 writes its own pages beside the rows, and may report success on a disk that fills up underneath it: so space is
 // looked at before every write.
-constexpr std::uint64_t kSpareBytes = 1 << 20;
-constexpr const char* kSuffix = ".partial";
-
-std::string folder_of(const std::string& path) {
-  const auto folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
-std::string free_name(const std::string& partial) {
-  for (int number = 1;; ++number) {
-    std::string name = fmt::format("{}.{}", partial, number);
-    if (!fs::exists(name)) {
-      return name;
-    }
-  }
-}
-
-void sync_path(const std::string& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) {
-    throw base::IoError(describe_failure("open", path));
-  }
-  const bool good = ::fsync(descriptor) == 0;
-  ::close(descriptor);
-  if (!good) {
-    throw base::IoError(describe_failure("fsync", path));
-  }
-}
+constexpr long long kSpareBytes = 1 << 20;
 
 }  // namespace
-
-void check_writable(const std::string& path, bool overwrite) {
-  if (fs::is_directory(path)) {
-    throw base::ConfigError(fmt::format("output.path = \"{}\" is a folder: give a file name that ends in .h5", path));
-  }
-  if (fs::exists(path) && !overwrite) {
-    throw base::ConfigError(
-        fmt::format("output.path = \"{}\" exists: choose another name, or set output.overwrite = true", path));
-  }
-  const std::string folder = folder_of(path);
-  if (!fs::is_directory(folder)) {
-    throw base::ConfigError(fmt::format("output.path = \"{}\": the folder {} does not exist: make it first", path, folder));
-  }
-  // Permission bits say little (root passes them, read-only mounts do not): try.
-  const std::string probe = fmt::format("{}/.shardmark-probe-{}", folder, ::getpid());
-  errno = 0;
-  const int descriptor = ::open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-  if (descriptor < 0) {
-    throw base::IoError(fmt::format("cannot write in {}: {}", folder, std::strerror(errno)));
-  }
-  ::close(descriptor);
-  ::unlink(probe.c_str());
-}
 
 struct RecordWriter::State {
   WriterOptions options;
   std::string partial;
-  Handle file;
+  FileLock lock;
+  FileHandle file;
   struct OpenTable {
-    Handle dataset;
-    Handle type;
+    DatasetHandle dataset;
+    DatatypeHandle type;
     hsize_t rows = 0;
     std::size_t row_bytes = 0;
   };
@@ -92,132 +43,168 @@ struct RecordWriter::State {
   bool broken = false;     // an input/output error happened: HDF5 is not touched again
   bool truncated = false;  // planted: the file is cut before it is verified
 
-  [[noreturn]] void fail(const std::string& call) {
-    broken = true;
-    throw base::IoError(describe_failure(call, partial));
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { abandon(); }
+
+  [[noreturn]] void fail(const std::string& call, int code) const {
+    throw base::IoError(describe_failure(call, partial, std::strerror(code)));
   }
-  void demand(bool good, const char* call) {
-    if (!good) {
-      fail(call);
+
+  /// Every use of HDF5 passes here: after an input/output error its own clean-up may crash, so nothing is closed any more.
+  template <typename Work>
+  void guarded(const Work& work) {
+    SM_CHECK(!broken, "the record is not open any more");
+    try {
+      work();
+    } catch (const base::IoError&) {
+      broken = true;
+      throw;
     }
   }
 
-  void check_space(std::size_t bytes) {
-    struct statvfs space {};
-    if (statvfs(folder_of(partial).c_str(), &space) == 0 &&
-        static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < bytes + kSpareBytes) {
-      errno = ENOSPC;
-      fail(fmt::format("writing {}", base::format_bytes(static_cast<double>(bytes))));
+  void abandon() noexcept {
+    for (auto& [name, table] : tables) {
+      if (broken) {
+        table.dataset.release();
+        table.type.release();
+      }
     }
+    if (broken) {
+      file.release();
+    }
+    tables.clear();
+    file = {};
+    lock.release();
+  }
+
+  void check_space(std::size_t bytes) const {
+    const long long free_bytes = free_bytes_at(partial);
+    if (free_bytes >= 0 && free_bytes < static_cast<long long>(bytes) + kSpareBytes) {
+      fail(fmt::format("writing {} bytes", bytes), ENOSPC);
+    }
+  }
+
+  void create_file() {
+    const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS), "H5Pcreate", partial);
+    // Low bound 1.8 keeps a killed run's file readable; the newest format would not.
+    hdf5_check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST), "H5Pset_libver_bounds", partial);
+    file = FileHandle(H5Fcreate(partial.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), "H5Fcreate", partial);
+  }
+
+  /// True if the file system has locks.
+  bool lock_file() {
+    void* driver_handle = nullptr;
+    hdf5_check(H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &driver_handle), "H5Fget_vfd_handle", partial);
+    const int descriptor = *static_cast<int*>(driver_handle);
+    // A program started from here would keep the file open, and the lock with it.
+    if (fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0) {
+      fail("fcntl", errno);
+    }
+    const auto result = lock.take(descriptor, partial);
+    // Another start at the same moment took the new file, still without a lock, for a left-over.
+    if (result == FileLock::Result::in_use || !lock.is_at(partial)) {
+      refuse_in_use(options.path);
+    }
+    return result == FileLock::Result::held;
   }
 
   void create_table(const Table& table) {
     OpenTable opened;
-    opened.type = make_row_type(table);
+    opened.type = make_row_type(table, partial);
     opened.row_bytes = table.row_bytes;
     const hsize_t none = 0;
     const hsize_t unlimited = H5S_UNLIMITED;
-    const Handle space(H5Screate_simple(1, &none, &unlimited), H5Sclose);
-    const Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    demand(H5Pset_chunk(layout.get(), 1, &kChunkRows) >= 0, "H5Pset_chunk");
-    demand(H5Pset_fletcher32(layout.get()) >= 0, "H5Pset_fletcher32");
-    demand(H5Pset_obj_track_times(layout.get(), false) >= 0, "H5Pset_obj_track_times");
-    opened.dataset = Handle(
+    const DataspaceHandle space(H5Screate_simple(1, &none, &unlimited), "H5Screate_simple", partial);
+    const PropertyHandle layout(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate", partial);
+    hdf5_check(H5Pset_chunk(layout.get(), 1, &kChunkRows), "H5Pset_chunk", partial);
+    hdf5_check(H5Pset_fletcher32(layout.get()), "H5Pset_fletcher32", partial);
+    hdf5_check(H5Pset_obj_track_times(layout.get(), false), "H5Pset_obj_track_times", partial);
+    opened.dataset = DatasetHandle(
         H5Dcreate2(file.get(), table.name.c_str(), opened.type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT),
-        H5Dclose);
-    demand(static_cast<bool>(opened.dataset), "H5Dcreate");
-    for (const auto& column : table.columns) {
-      demand(set_text_attribute(opened.dataset.get(), column.name, column.unit), "H5Awrite");
-    }
+        "H5Dcreate2", partial);
+    const hid_t dataset = opened.dataset.get();
     tables.emplace(table.name, std::move(opened));
+    for (const auto& column : table.columns) {
+      set_text_attribute(dataset, column.name, column.unit, partial);
+    }
   }
 
   void append(std::string_view name, const void* rows, std::size_t count) {
-    SM_CHECK(!broken && file, "the record is not open any more");
-    auto& table = tables.find(name)->second;
+    SM_CHECK(file, "the record is not open any more");
+    guarded([&] { append_rows(tables.find(name)->second, rows, count); });
+  }
+
+  void append_rows(OpenTable& table, const void* rows, std::size_t count) {
     const std::int64_t index = num_appends++;
     if (options.faults != nullptr) {
       options.faults->reach(base::FaultPhase::record, index);
       if (options.faults->due(base::FaultPhase::record, index, base::FaultKind::enospc)) {
-        errno = ENOSPC;
-        fail("H5Dwrite");
+        fail("H5Dwrite", ENOSPC);
       }
       truncated = truncated || options.faults->due(base::FaultPhase::record, index, base::FaultKind::short_write).has_value();
     }
     if (count > 0) {
       check_space(count * table.row_bytes);
-      errno = 0;
       const hsize_t start = table.rows;
       const hsize_t added = count;
       const hsize_t total = start + added;
-      demand(H5Dset_extent(table.dataset.get(), &total) >= 0, "H5Dset_extent");
-      const Handle in_file(H5Dget_space(table.dataset.get()), H5Sclose);
-      demand(H5Sselect_hyperslab(in_file.get(), H5S_SELECT_SET, &start, nullptr, &added, nullptr) >= 0, "H5Sselect_hyperslab");
-      const Handle in_memory(H5Screate_simple(1, &added, nullptr), H5Sclose);
-      demand(H5Dwrite(table.dataset.get(), table.type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, rows) >= 0,
-             "H5Dwrite");
+      hdf5_check(H5Dset_extent(table.dataset.get(), &total), "H5Dset_extent", partial);
+      const DataspaceHandle in_file(H5Dget_space(table.dataset.get()), "H5Dget_space", partial);
+      hdf5_check(H5Sselect_hyperslab(in_file.get(), H5S_SELECT_SET, &start, nullptr, &added, nullptr), "H5Sselect_hyperslab",
+                 partial);
+      const DataspaceHandle in_memory(H5Screate_simple(1, &added, nullptr), "H5Screate_simple", partial);
+      hdf5_check(H5Dwrite(table.dataset.get(), table.type.get(), in_memory.get(), in_file.get(), H5P_DEFAULT, rows), "H5Dwrite",
+                 partial);
       table.rows = total;
     }
-    demand(H5Fflush(file.get(), H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
+    hdf5_check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL), "H5Fflush", partial);
   }
 
-  void write_attributes(const RunAttributes& a) {
-    const hid_t root = file.get();
-    const auto text = [&](const char* name, const std::string& value) {
-      demand(set_text_attribute(root, name, value), "H5Awrite");
-    };
-    const auto whole = [&](const char* name, std::int64_t value) {
-      demand(set_whole_attribute(root, name, value), "H5Awrite");
-    };
-    whole("schema_version", a.schema_version);
-    text("shardmark_version", a.shardmark_version);
-    whole("definition_version", a.definition_version);
-    text("commit", a.commit);
-    whole("dirty", a.dirty);
-    text("binary_hash", a.binary_hash);
-    text("created", a.created);
-    text("status", a.status);
-    text("error", a.error);
-    whole("exit_code", a.exit_code);
-    text("workload", a.workload);
-    text("preset", a.preset);
-    text("technique", a.technique);
-    whole("world_size", a.world_size);
-    text("config_hash", a.config_hash);
-    text("run_id", a.run_id);
-    text("suite_id", a.suite_id);
-    text("case_id", a.case_id);
-    whole("repeat", a.repeat);
-    text("job_id", a.job_id);
-    whole("attempt", a.attempt);
-  }
-
-  void write_config(const std::string& toml) {
-    const Handle type = make_text_type(toml.size());
-    const Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-    Handle dataset(H5Dcreate2(file.get(), "config", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-    demand(dataset && H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, toml.c_str()) >= 0 && dataset.close(),
-           "writing /config");
+  void write_config(const std::string& toml) const {
+    const DatatypeHandle type = make_text_type(toml.size(), partial);
+    const DataspaceHandle space(H5Screate(H5S_SCALAR), "H5Screate", partial);
+    DatasetHandle dataset(H5Dcreate2(file.get(), "config", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                          "H5Dcreate2", partial);
+    hdf5_check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, toml.c_str()), "H5Dwrite", partial);
+    dataset.close("H5Dclose", partial);
   }
 
   void close() {
     for (auto& [name, table] : tables) {
-      demand(table.dataset.close(), "H5Dclose");
+      table.dataset.close("H5Dclose", partial);
     }
-    demand(file.close(), "H5Fclose");
+    file.close("H5Fclose", partial);
+    lock.share();
   }
 
   /// Reads everything back: HDF5 compares the checksum of every chunk.
   void verify() {
-    const Handle again(H5Fopen(partial.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-    demand(static_cast<bool>(again), "opening for verification");
+    const FileHandle again(H5Fopen(partial.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "H5Fopen for verification", partial);
     for (auto& [name, table] : tables) {
-      const Handle dataset(H5Dopen2(again.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-      demand(dataset && num_rows(dataset.get()) == static_cast<std::int64_t>(table.rows), "counting rows for verification");
+      const DatasetHandle dataset(H5Dopen2(again.get(), name.c_str(), H5P_DEFAULT), "H5Dopen2 for verification", partial);
+      const std::int64_t found = num_rows(dataset.get(), partial);
+      if (found != static_cast<std::int64_t>(table.rows)) {
+        throw base::IoError(
+            describe_failure("verification", partial, fmt::format("/{} has {} rows instead of {}", name, found, table.rows)));
+      }
       std::vector<std::byte> rows(table.rows * table.row_bytes);
-      demand(rows.empty() || H5Dread(dataset.get(), table.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) >= 0,
-             "reading back for verification");
+      if (!rows.empty()) {
+        hdf5_check(H5Dread(dataset.get(), table.type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()),
+                   "H5Dread for verification", partial);
+      }
     }
+  }
+
+  void give_final_name() {
+    if (!lock.is_at(partial)) {
+      throw base::IoError(fmt::format("{}: another file has taken this name during the run: no record is written", partial));
+    }
+    if (::rename(partial.c_str(), options.path.c_str()) != 0) {
+      fail("rename", errno);
+    }
+    sync_path(folder_of(partial), O_RDONLY | O_DIRECTORY);
   }
 };
 
@@ -228,29 +215,29 @@ RecordWriter::RecordWriter(WriterOptions options, RunAttributes attributes, cons
   auto& state = *state_;
   state.options = std::move(options);
   check_writable(state.options.path, state.options.overwrite);
-  state.partial = state.options.path + kSuffix;
+  state.partial = partial_name(state.options.path);
   state.check_space(0);
-  if (fs::exists(state.partial)) {
-    fs::rename(state.partial, free_name(state.partial));
-  }
-  errno = 0;
-  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // Low bound 1.8 keeps a killed run's file readable; the newest format would not.
-  H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST);
-  state.file = Handle(H5Fcreate(state.partial.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access.get()), H5Fclose);
-  state.demand(static_cast<bool>(state.file), "H5Fcreate");
+  bool has_locks = move_left_over(state.options.path);
   attributes.status = "interrupted";
-  state.write_attributes(attributes);
-  state.write_config(config_toml);
-  for (const auto& table : tables()) {
-    state.create_table(table);
+  state.guarded([&] {
+    state.create_file();
+    has_locks = state.lock_file() && has_locks;
+    write_run_attributes(state.file.get(), attributes, state.partial);
+    state.write_config(config_toml);
+    for (const auto& table : tables()) {
+      state.create_table(table);
+    }
+  });
+  if (!has_locks) {
+    base::log_warning(fmt::format(
+        "{}: its file system has no locks ({}): a second run with this output.path would not be noticed; give every "
+        "run an output.path of its own",
+        state.partial, state.lock.reason()));
   }
   state.append("config_keys", config_keys.data(), config_keys.size());
 }
 
-RecordWriter::~RecordWriter() {
-  abandon();
-}
+RecordWriter::~RecordWriter() = default;
 
 void RecordWriter::append_ranks(std::span<const RankRow> rows) {
   state_->append("ranks", rows.data(), rows.size());
@@ -285,31 +272,27 @@ void RecordWriter::append_transport(std::span<const TransportRow> rows) {
 
 void RecordWriter::finish(const std::string& status, const std::string& error, int exit_code) {
   auto& state = *state_;
-  SM_CHECK(!state.broken && state.file, "the record is not open any more");
-  errno = 0;
-  const hid_t root = state.file.get();
-  state.check_space(error.size());
-  state.demand(set_text_attribute(root, "status", status) && set_text_attribute(root, "error", error) &&
-                   set_whole_attribute(root, "exit_code", exit_code),
-               "H5Awrite");
-  state.demand(H5Fflush(root, H5F_SCOPE_GLOBAL) >= 0, "H5Fflush");
-  state.close();
-  if (state.truncated) {
-    state.demand(::truncate(state.partial.c_str(), static_cast<off_t>(fs::file_size(state.partial) / 2)) == 0, "truncate");
-  }
-  state.verify();
-  sync_path(state.partial, O_RDONLY);
-  errno = 0;
-  state.demand(::rename(state.partial.c_str(), state.options.path.c_str()) == 0, "rename");
-  sync_path(folder_of(state.partial), O_RDONLY | O_DIRECTORY);
+  SM_CHECK(state.file, "the record is not open any more");
+  state.guarded([&] {
+    const hid_t root = state.file.get();
+    state.check_space(error.size());
+    set_text_attribute(root, "status", status, state.partial);
+    set_text_attribute(root, "error", error, state.partial);
+    set_whole_attribute(root, "exit_code", exit_code, state.partial);
+    hdf5_check(H5Fflush(root, H5F_SCOPE_GLOBAL), "H5Fflush", state.partial);
+    state.close();
+    if (state.truncated && ::truncate(state.partial.c_str(), static_cast<off_t>(fs::file_size(state.partial) / 2)) != 0) {
+      state.fail("truncate", errno);
+    }
+    state.verify();
+    sync_path(state.partial, O_RDONLY);
+    state.give_final_name();
+  });
+  state.lock.release();
 }
 
 void RecordWriter::abandon() noexcept {
-  auto& state = *state_;
-  for (auto& [name, table] : state.tables) {
-    state.broken ? table.dataset.leak() : table.dataset.reset();
-  }
-  state.broken ? state.file.leak() : state.file.reset();
+  state_->abandon();
 }
 
 const std::string& RecordWriter::path() const {

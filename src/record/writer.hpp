@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/fault.hpp"
+#include "record/output_path.hpp"  // check_writable
 #include "record/rows.hpp"
 
 namespace shardmark::record {
@@ -18,14 +19,12 @@ struct WriterOptions {
   base::FaultPlan* faults = nullptr;  // may plant enospc and short-write in phase record; step = index of the append
 };
 
-/// Checks what can be checked without writing: an existing FILE.h5, a missing or unwritable folder, path is a folder.
-/// Throws ConfigError (exists, is a folder, folder missing) or IoError (read-only) naming path and remedy.
-void check_writable(const std::string& path, bool overwrite);
-
 class RecordWriter {
  public:
-  /// Moves a left-over FILE.h5.partial to .partial.1, .2, ..., checks free space, creates FILE.h5.partial and writes the
-  /// attributes (status interrupted), /config and /config_keys, then flushes. Throws ConfigError or IoError.
+  /// Moves a left-over FILE.h5.partial to .partial.1, .2, ..., checks free space, creates FILE.h5.partial, locks it for the
+  /// writer's life and writes the attributes (status interrupted), /config and /config_keys, then flushes. Throws ConfigError
+  /// (also while another run writes this FILE.h5.partial, which then stays as it is) or IoError. Where the file system has no
+  /// locks a warning says so.
   RecordWriter(WriterOptions options, RunAttributes attributes, const std::string& config_toml,
                const std::vector<ConfigKeyRow>& config_keys);
   RecordWriter(const RecordWriter&) = delete;

@@ -1,45 +1,29 @@
 // Schema, writer and reader of records.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hdf5.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "base/error.hpp"
+#include "record/hdf5_handle.hpp"
+#include "record/hdf5_table.hpp"
 #include "record/reader.hpp"
 #include "record/schema.hpp"
 #include "record/writer.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/support/record_files.hpp"
 
 namespace shardmark::record {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Records : public ::testing::Test {
- protected:
-  [[nodiscard]] std::string path() const { return folder_.file("run.h5"); }
-  [[nodiscard]] RecordWriter open(bool overwrite = false) const {
-    RunAttributes attributes;
-    attributes.preset = "mlp";
-    attributes.world_size = 3;
-    return {{path(), overwrite, nullptr}, attributes, "[model]\n", {{"model.width", "64", "preset mlp"}}};
-  }
-  static std::vector<StepRow> steps(std::int64_t count) {
-    std::vector<StepRow> rows(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) {
-      rows[static_cast<std::size_t>(i)].step = i;
-      rows[static_cast<std::size_t>(i)].loss = 1.0 / static_cast<double>(i + 1);
-    }
-    return rows;
-  }
-
-  testing::TemporaryFolder folder_;
-};
+using Records = testing::RecordFiles;
 
 TEST(Schema, DescribesEveryByteOfEveryRow) {
   for (const auto& table : tables()) {
@@ -121,6 +105,46 @@ TEST_F(Records, RefusesWhatIsNoRecord) {
   EXPECT_THROW(static_cast<void>(read_record(folder_.path())), base::DataError);
   std::ofstream(folder_.file("text.h5")) << "no HDF5";
   EXPECT_THROW(static_cast<void>(read_record(folder_.file("text.h5"))), base::DataError);
+}
+
+TEST_F(Records, RefusesANewerSchema) {
+  write_complete();
+  {
+    const FileHandle file(H5Fopen(path().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "H5Fopen", path());
+    const AttributeHandle version(H5Aopen(file.get(), "schema_version", H5P_DEFAULT), "H5Aopen", path());
+    const std::int64_t newer = RunAttributes{}.schema_version + 1;
+    hdf5_check(H5Awrite(version.get(), H5T_NATIVE_INT64, &newer), "H5Awrite", path());
+  }
+  EXPECT_THAT([&] { static_cast<void>(read_record(path())); },
+              ::testing::ThrowsMessage<base::DataError>(
+                  ::testing::AllOf(::testing::HasSubstr(path()), ::testing::HasSubstr("schema version 2 is newer than the 1"),
+                                   ::testing::HasSubstr("use a newer shardmark"))));
+}
+
+TEST_F(Records, EveryNumberInTheFileHasItsUnitBesideIt) {
+  write_complete();
+  const FileHandle file(H5Fopen(path().c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "H5Fopen", path());
+  std::size_t num_numbers = 0;
+  for (const auto& table : tables()) {
+    const DatasetHandle dataset(H5Dopen2(file.get(), table.name.c_str(), H5P_DEFAULT), "H5Dopen2", path());
+    const DatatypeHandle row(H5Dget_type(dataset.get()), "H5Dget_type", path());
+    const int num_members = hdf5_check(H5Tget_nmembers(row.get()), "H5Tget_nmembers", path());
+    EXPECT_EQ(static_cast<std::size_t>(num_members), table.columns.size()) << table.name;
+    for (unsigned i = 0; i < static_cast<unsigned>(num_members); ++i) {
+      char* found = H5Tget_member_name(row.get(), i);
+      const std::string name = found;
+      H5free_memory(found);
+      const bool is_text = H5Tget_member_class(row.get(), i) == H5T_STRING;
+      const DatatypeHandle member(H5Tget_member_type(row.get(), i), "H5Tget_member_type", path());
+      EXPECT_TRUE(is_text ? H5Tis_variable_str(member.get()) == 0 : H5Tget_size(member.get()) == 8)
+          << table.name << "." << name << ": texts are fixed, numbers 8 bytes";
+      if (!is_text) {
+        EXPECT_NE(get_text_attribute(dataset.get(), name, path()), "") << table.name << "." << name;
+        ++num_numbers;
+      }
+    }
+  }
+  EXPECT_GT(num_numbers, 60U);
 }
 
 }  // namespace
