@@ -119,6 +119,25 @@ def test_compare_refuses_unlike_records(program):
     assert done.returncode == 0 and all(row["ratio"] > 0 for row in json.loads(done.stdout)["rows"])
 
 
+def test_show_in_every_form_with_any_text(program):
+    """A bar, a comma, quotes and a line end; and half a character, as other programs' files may hold."""
+    path = program.train(1, "mlp", "texts", *QUICK)
+
+    def show(error, form):
+        with h5py.File(path, "r+") as file:
+            file.attrs["error"] = numpy.bytes_(error)
+        done = program.alone("show", path, "--format", form)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    text = b'a|b, "c"\nd'
+    assert 'a|b, "c"\\nd ' in show(text, "table")
+    assert '\nerror,"a|b, ""c""\nd",\n' in show(text, "csv")
+    assert '\n| error | a\\|b, "c"<br>d | - |\n' in show(text, "md")
+    rows = {row["name"]: row["value"] for row in json.loads(show(text + b" \xe2\x82", "json"))["rows"]}
+    assert rows["error"] == 'a|b, "c"\nd \ufffd' and rows["status"] == "complete" and rows["samples_per_s"] > 0
+
+
 def test_digits_reach_95_percent(program):
     made = subprocess.run([os.environ["SHARDMARK_PYTHON"], SOURCE / "scripts" / "prepare_data.py", "digits", "-o", "digits.h5"],
                           cwd=program.folder, capture_output=True, text=True)

@@ -1,5 +1,7 @@
 """Planted faults: the job ends in time, with the right code, a message, and a state on disk that can be read."""
 
+import os
+import resource
 import signal
 import subprocess
 import time
@@ -13,6 +15,13 @@ LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=400")
 
 def run_in_session(folder, ranks, *arguments, fault=None):
     return run_job(folder, ranks, BINARY, *arguments, fault=fault)
+
+
+def wait_for(path):
+    deadline = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert path.exists()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -75,11 +84,40 @@ def test_small_file_system(tmp_path):
         subprocess.run(["umount", tmp_path], check=True)
 
 
+def test_file_size_limit_is_an_input_output_error(tmp_path):
+    """`ulimit -f` would end the writer by a signal. Set when the record is open, so that MPI's own files do not meet it."""
+    limit = 256 * 1024
+    job = subprocess.Popen([BINARY, "run", "mlp", "-o", "x.h5", *LONG], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    try:
+        wait_for(tmp_path / "x.h5.partial")
+        resource.prlimit(job.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        _, errors = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == 10 and "x.h5.partial" in errors and "File too large" in errors, errors
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_second_run_with_the_same_output_is_refused(tmp_path):
+    partial = tmp_path / "x.h5.partial"
+    first = subprocess.Popen([LAUNCH, "2", BINARY, "run", "mlp", "-o", "x.h5", *LONG], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    try:
+        wait_for(partial)
+        code, errors, seconds = run_in_session(tmp_path, 2, "run", "mlp", "-o", "x.h5", "--set", "output.overwrite=true")
+        assert code == 2 and seconds < 30 and "x.h5.partial" in errors and "in use" in errors and "output.path" in errors
+        assert errors.count("in use") == 1, "printed once, not by every rank"
+        assert {entry.name for entry in tmp_path.iterdir()} == {"x.h5.partial"}
+        first.send_signal(signal.SIGUSR1)
+        _, errors = first.communicate(timeout=30)
+    finally:
+        first.kill()
+    assert first.returncode == 1 and attribute(tmp_path / "x.h5", "status") == "stopped"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"x.h5"}
+
+
 def test_stop_request_ends_at_a_step_edge(tmp_path):
     job = subprocess.Popen([LAUNCH, "2", BINARY, "run", "mlp", "-o", "x.h5", *LONG], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "x.h5.partial").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(tmp_path / "x.h5.partial")
     job.send_signal(signal.SIGUSR1)
     _, errors = job.communicate(timeout=30)
     assert job.returncode == 1 and "stopped on request" in errors
