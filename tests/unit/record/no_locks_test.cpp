@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstdarg>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "record/reader.hpp"
@@ -45,13 +47,16 @@ TEST_F(NoLocks, RunGoesOnWithAWarning) {
   for (const int code : {ENOLCK, EOPNOTSUPP, ENOSYS, EINVAL, 524}) {
     no_locks = code;
     ::testing::internal::CaptureStderr();
-    auto writer = open(true);
+    std::optional<RecordWriter> writer;
+    EXPECT_NO_THROW(writer.emplace(WriterOptions{path(), true, nullptr}, RunAttributes{}, "", std::vector<ConfigKeyRow>{}))
+        << code;
     const std::string said = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(writer) << code;
     EXPECT_THAT(said, ::testing::AllOf(::testing::HasSubstr("warning"), ::testing::HasSubstr(partial()),
                                        ::testing::HasSubstr("no locks"), ::testing::HasSubstr("output.path")));
     EXPECT_EQ(said.find("warning"), said.rfind("warning")) << "said once";
-    writer.append_steps(steps(5));
-    writer.finish("complete", "", 0);
+    writer->append_steps(steps(5));
+    writer->finish("complete", "", 0);
     EXPECT_EQ(read_record(path()).steps.size(), 5U);
   }
 }
