@@ -42,7 +42,7 @@ Parameter& ParameterList::add(std::string name, std::vector<std::int64_t> shape,
   parameter.name = std::move(name);
   parameter.shape = std::move(shape);
   parameter.init = init;
-  parameter.unit = static_cast<std::int64_t>(units_.size()) - 1;
+  parameter.unit = current_unit();
   return parameters_.emplace_back(std::move(parameter));
 }
 
@@ -50,8 +50,9 @@ NamedBuffer& ParameterList::add_buffer(std::string name, torch::Tensor value) {
   return buffers_.emplace_back(NamedBuffer{std::move(name), std::move(value)});
 }
 
-void ParameterList::begin_unit(std::string name) {
+std::int64_t ParameterList::begin_unit(std::string name) {
   units_.push_back(std::move(name));
+  return current_unit();
 }
 
 std::int64_t ParameterList::numel() const {

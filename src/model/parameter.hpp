@@ -47,6 +47,8 @@ struct NamedBuffer {
   torch::Tensor value;
 };
 
+class UnitObserver;
+
 /// All parameters of a model in the order of declaration. Addresses stay valid.
 class ParameterList {
  public:
@@ -58,7 +60,8 @@ class ParameterList {
   Parameter& add(std::string name, std::vector<std::int64_t> shape, Init init);
   NamedBuffer& add_buffer(std::string name, torch::Tensor value);
   /// Parameters added from here on belong to a new unit: what a sharding strategy gathers and frees together.
-  void begin_unit(std::string name);
+  /// Returns its index.
+  std::int64_t begin_unit(std::string name);
 
   [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
@@ -66,11 +69,22 @@ class ParameterList {
   [[nodiscard]] const std::vector<std::string>& units() const { return units_; }
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] std::int64_t trainable_numel() const;
+  /// The unit that parameters are added to now.
+  [[nodiscard]] std::int64_t current_unit() const { return static_cast<std::int64_t>(units_.size()) - 1; }
+
+  /// Who hears of each unit's passes (see unit.hpp); lent, nullptr = nobody.
+  void set_observer(UnitObserver* observer) { observer_ = observer; }
+  [[nodiscard]] UnitObserver* observer() const { return observer_; }
+  /// Activation checkpointing: units that can run again do so in backward instead of keeping their activations.
+  void set_checkpointing(bool on) { checkpointing_ = on; }
+  [[nodiscard]] bool checkpointing() const { return checkpointing_; }
 
  private:
   std::deque<Parameter> parameters_;
   std::deque<NamedBuffer> buffers_;
   std::vector<std::string> units_;
+  UnitObserver* observer_ = nullptr;
+  bool checkpointing_ = false;
 };
 
 }  // namespace shardmark::model
