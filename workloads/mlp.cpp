@@ -13,6 +13,7 @@
 #include "data/synthetic.hpp"
 #include "data/vectors_file.hpp"
 #include "model/layers.hpp"
+#include "model/unit.hpp"
 #include "table.hpp"
 
 namespace shardmark::workloads {
@@ -37,11 +38,16 @@ class Mlp final : public train::Workload {
     std::int64_t width = width_in_;
     for (std::int64_t layer = 0; layer < hidden_layers_; ++layer) {
       // Linear, ReLU and Dropout count as three places each in the public state names.
-      linears_.emplace_back(parameters_, fmt::format("net.{}", 3 * layer), width, width_);
+      const std::string name = fmt::format("net.{}", 3 * layer);
+      units_.push_back(parameters_.begin_unit(name));
+      linears_.emplace_back(parameters_, name, width, width_);
       dropouts_.emplace_back(fmt::format("net.{}", 3 * layer + 2), config.model.dropout);
       width = width_;
     }
-    linears_.emplace_back(parameters_, fmt::format("net.{}", 3 * hidden_layers_), width, outputs_);
+    const std::string name = fmt::format("net.{}", 3 * hidden_layers_);
+    units_.push_back(parameters_.begin_unit(name));
+    linears_.emplace_back(parameters_, name, width, outputs_);
+    parameters_.set_checkpointing(config.model.activation_checkpointing);
   }
 
   [[nodiscard]] model::ParameterList& parameters() override { return parameters_; }
@@ -124,9 +130,14 @@ class Mlp final : public train::Workload {
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& features_NI, const model::ForwardKey& key) const {
     torch::Tensor x = features_NI;
     for (std::size_t layer = 0; layer < dropouts_.size(); ++layer) {
-      x = dropouts_[layer].forward(at::relu(linears_[layer].forward(x)), key);
+      const auto hidden = [&, layer](const torch::Tensor& in) {
+        return dropouts_[layer].forward(at::relu(linears_[layer].forward(in)), key);
+      };
+      x = model::run_unit(parameters_, units_[layer], x, hidden, /*checkpointable=*/true);
     }
-    return linears_.back().forward(x);
+    const auto last = [&](const torch::Tensor& in) { return linears_.back().forward(in); };
+    // Losses are computed in fp32 whatever the type of compute.
+    return model::run_unit(parameters_, units_.back(), x, last, /*checkpointable=*/true).to(at::kFloat);
   }
 
   /// Features, targets and, where there are filler rows in a regression, their weights (N, 1).
@@ -163,6 +174,7 @@ class Mlp final : public train::Workload {
   std::int64_t hidden_layers_;
   std::int64_t outputs_;
   model::ParameterList parameters_;
+  std::vector<std::int64_t> units_;  // of each Linear
   std::vector<model::Linear> linears_;
   std::vector<model::Dropout> dropouts_;
   std::unique_ptr<data::VectorSource> training_;

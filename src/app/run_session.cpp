@@ -48,18 +48,55 @@ std::vector<Row> gather_rows(world::World& world, const std::vector<Row>& mine) 
   return all;
 }
 
-parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch) {
+base::DType dtype_of(const std::string& name) {
+  return name == "bf16" ? base::DType::bf16 : base::DType::fp32;
+}
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+/// What the technique's policy is made from; a key that nobody gave leaves the choice to the profile.
+void fill_policy_options(const config::RunConfig& config, const world::World& world, parallel::StrategyOptions& options) {
+  const auto& technique = config.technique;
+  const auto given = [&](const char* key) { return config.is_given(std::string("technique.") + key); };
+  options.profile = technique.profile;
+  if (technique.bucket_mb > 0) {
+    options.bucket_bytes = static_cast<std::int64_t>(technique.bucket_mb * kMiB);
+  }
+  if (technique.prefetch > 0) {
+    options.prefetch = technique.prefetch;
+  }
+  if (given("reshard_after_forward")) {
+    const auto& [word, number] = technique.reshard_after_forward;
+    options.after_forward = word == "true"    ? parallel::AfterForward::free
+                            : word == "false" ? parallel::AfterForward::keep
+                                              : parallel::AfterForward::keep_part;
+    options.parts = number;
+  }
+  if (given("persistence_threshold")) {
+    options.persistence_threshold = technique.persistence_threshold;
+  }
+  if (given("live_parameters_mb")) {
+    options.live_bytes = static_cast<std::int64_t>(technique.live_parameters_mb * kMiB);
+  }
+  options.shard_group = technique.shard_group.word == "node" ? world.node_size() : technique.shard_group.number;
+}
+
+parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
+                                           const world::World& world) {
   parallel::StrategyOptions options;
   options.order = config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
   options.micro_steps = batch.accumulation;
   options.no_sync = config.technique.accumulation == "no_sync";
   options.overlap = config.technique.overlap;
   options.allow_unused = config.technique.unused_parameters == "allow";
-  options.bucket_bytes = static_cast<std::int64_t>(config.technique.bucket_mb * 1024 * 1024);
   options.decay_matrices_only = config.optimizer.decay == "matrices";
   options.seed = static_cast<std::uint64_t>(config.numerics.seed);
-  options.optimizer = {config.optimizer.name, config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
-                       config.optimizer.eps,  config.optimizer.weight_decay, config.optimizer.momentum};
+  options.precision = {dtype_of(config.precision.parameters), dtype_of(config.precision.compute),
+                       dtype_of(config.precision.reduce), dtype_of(config.precision.state), dtype_of(config.precision.frozen)};
+  options.optimizer = {config.optimizer.name,  config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
+                       config.optimizer.eps,   config.optimizer.weight_decay, config.optimizer.momentum,
+                       options.precision.state};
+  fill_policy_options(config, world, options);
   return options;
 }
 
@@ -78,6 +115,9 @@ class Session {
     world_.agree("version", fmt::format("{} {}", kVersion, kCommit));
     world_.agree("configuration", fmt::format("{:016x}", config::config_hash(config_)));
     world_.agree("seed", std::to_string(config_.numerics.seed));
+    if (config_.technique.shard_group.word == "node") {
+      world_.agree("number of ranks on a node (technique.shard_group = \"node\")", std::to_string(world_.node_size()));
+    }
     batch_ = config::resolve_batch(config_, world_.size());
     world_.collectively("the output file", [&] {
       if (world_.rank() == 0) {
@@ -92,8 +132,8 @@ class Session {
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
-    strategy_ =
-        parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_), communication_->communicator());
+    strategy_ = parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_, world_),
+                                        communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     peak_ = device::measure_gemm_peak();
     world_.collectively("the record", [&] { create_record(); });
@@ -167,6 +207,11 @@ class Session {
                     batch_.global_batch, batch_.micro_batch, batch_.accumulation, workload_->data_source()));
     if (world_.oversubscribed()) {
       base::log_warning("more ranks than cores: the record is marked oversubscribed and will not be compared");
+    }
+    for (const auto& key : parallel::unused_keys(config_.technique.name)) {
+      if (config_.is_given("technique." + key)) {
+        base::log_warning(fmt::format("technique.{} is not used by {}", key, config_.technique.name));
+      }
     }
     if (config_.measure.warmup_steps < kMinWarmupSteps) {
       base::log_warning(fmt::format("measure.warmup_steps = {} is below {}: no throughput is given",

@@ -100,6 +100,29 @@ Problem assign_to(std::vector<double>& member, const Key& key, const toml::node&
   return std::nullopt;
 }
 
+Problem assign_to(WordOrNumber& member, const Key& key, const toml::node& node) {
+  if (const auto* whole = node.as_integer()) {
+    if (!key.range.contains(static_cast<double>(whole->get()))) {
+      return out_of_range(key, node);
+    }
+    member = {"", whole->get()};
+    return std::nullopt;
+  }
+  std::string word;
+  if (const auto* flag = node.as_boolean()) {
+    word = flag->get() ? "true" : "false";
+  } else if (const auto* text = node.as_string()) {
+    word = text->get();
+  } else {
+    return wrong_type(key, node);
+  }
+  if (std::ranges::find(key.accepted, word) == key.accepted.end()) {
+    return refusal(key, text_of(node));
+  }
+  member = {word, 0};
+  return std::nullopt;
+}
+
 /// The text as a TOML string; absent if it is not UTF-8.
 std::optional<toml::table> as_text_table(const std::string& text) {
   try {

@@ -30,6 +30,12 @@ std::vector<std::string> impossible_combinations(const RunConfig& config, const 
   });
   refuse(name == "step" && step_every == 0, {"schedule.name", "schedule.step_every"},
          [] { return std::string("schedule.name = \"step\" needs schedule.step_every of at least 1"); });
+  const auto& precision = config.precision;
+  refuse(precision.compute == "fp32" && precision.parameters == "bf16", {"precision.compute", "precision.parameters"}, [] {
+    return std::string(
+        "precision.compute = \"fp32\" is wider than precision.parameters = \"bf16\": compute in bf16, or keep "
+        "parameters in fp32");
+  });
   // resolve_batch knows the ranks and checks the rest.
   const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
   refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {

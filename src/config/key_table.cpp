@@ -26,7 +26,7 @@ constexpr Range kAtLeastZero{.low = 0, .high = 1e9};
 constexpr Range kDeadline{.low = 0, .high = 1e6, .without_low = true};
 
 std::vector<std::string> types() {
-  return {"fp32"};
+  return {"fp32", "bf16"};
 }
 
 /// The first accepted value is the default.
@@ -59,6 +59,18 @@ Key flag(std::string name, std::string default_text, std::string help, Member (*
   return {.name = std::move(name), .default_text = std::move(default_text), .help = std::move(help), .member = member};
 }
 
+/// The first word is the default, or 0 if `default_text` says so.
+Key word_or_number(std::string name, std::vector<std::string> words, NumberRule rule, std::string help,
+                   Member (*member)(RunConfig&)) {
+  return {.name = std::move(name),
+          .default_text = std::move(rule.default_text),
+          .accepted = std::move(words),
+          .range = rule.range,
+          .unit = std::move(rule.unit),
+          .help = std::move(help),
+          .member = member};
+}
+
 Key unhashed(Key key) {
   key.hashed = false;
   return key;
@@ -75,6 +87,8 @@ std::vector<Key> model_and_data_keys() {
       number("model.width", {"0", kWidth}, "width of the hidden layers", SM_MEMBER(model.width)),
       number("model.layers", {"0", kLayers}, "hidden layers", SM_MEMBER(model.layers)),
       number("model.classes", {"0", kWidth}, "classes, or outputs of a regression", SM_MEMBER(model.classes)),
+      flag("model.activation_checkpointing", "false", "blocks keep no activations: backward computes them again",
+           SM_MEMBER(model.activation_checkpointing)),
       text("data.path", "HDF5 data file made by scripts/prepare_data.py; \"\" = synthetic rows", SM_MEMBER(data.path)),
       text("data.eval_path", "held-out rows for the quality after training; \"\" = none", SM_MEMBER(data.eval_path)),
       number("data.global_batch", {"0", kGlobalRows, "rows"},
@@ -91,12 +105,25 @@ std::vector<Key> model_and_data_keys() {
 
 std::vector<Key> technique_keys() {
   return {
-      choice("technique.name", {"ddp", "single"}, "how training is spread over ranks", SM_MEMBER(technique.name)),
-      choice("technique.profile", {"native"}, "whose defaults a technique follows", SM_MEMBER(technique.profile)),
+      choice("technique.name", {"ddp", "single", "zero1", "zero2", "zero3", "fsdp"}, "how training is spread over ranks",
+             SM_MEMBER(technique.name)),
+      choice("technique.profile", {"native", "fsdp2", "deepspeed"}, "whose defaults a technique follows",
+             SM_MEMBER(technique.profile)),
       number("technique.bucket_mb", {"0.0", {.low = 0, .high = 1e6}, "MiB"}, "gradients reduced together; 0 = automatic",
              SM_MEMBER(technique.bucket_mb)),
+      number("technique.prefetch", {"0", {.low = 0, .high = 1e6}, "units"}, "zero3, fsdp: gathered ahead of use; 0 = automatic",
+             SM_MEMBER(technique.prefetch)),
+      word_or_number("technique.reshard_after_forward", {"true", "false"}, {"true", {.low = 2, .high = 1e6}, "ranks"},
+                     "fsdp: free a unit after forward, keep it, or keep it sharded over k ranks",
+                     SM_MEMBER(technique.reshard_after_forward)),
+      word_or_number("technique.shard_group", {"node"}, {"0", {.low = 0, .high = 1e6}, "ranks"},
+                     "fsdp: consecutive ranks that share one copy; 0 = all", SM_MEMBER(technique.shard_group)),
       choice("technique.accumulation", {"sync", "no_sync"}, "reduce every micro-step, or once after the last",
              SM_MEMBER(technique.accumulation)),
+      number("technique.persistence_threshold", {"0", {.low = 0, .high = 1e12}},
+             "zero3, fsdp: tensors of fewer elements stay whole", SM_MEMBER(technique.persistence_threshold)),
+      number("technique.live_parameters_mb", {"0.0", {.low = 0, .high = 1e9}, "MiB"},
+             "zero3, fsdp: most gathered parameters at once; 0 = no limit", SM_MEMBER(technique.live_parameters_mb)),
       choice("technique.unused_parameters", {"error", "allow"}, "what a parameter without gradient means",
              SM_MEMBER(technique.unused_parameters)),
       flag("technique.overlap", "true", "reduce during backward; false = after it", SM_MEMBER(technique.overlap)),

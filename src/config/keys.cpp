@@ -46,11 +46,14 @@ std::vector<std::string> key_names() {
 }
 
 std::string accepted_text(const Key& key) {
+  RunConfig probe;
+  const Member member = key.member(probe);
+  if (std::holds_alternative<WordOrNumber*>(member)) {
+    return base::join(key.accepted, ", ") + ", whole number" + range_text(key.range, true);
+  }
   if (!key.accepted.empty()) {
     return base::join(key.accepted, ", ");
   }
-  RunConfig probe;
-  const Member member = key.member(probe);
   if (std::holds_alternative<std::string*>(member)) {
     return "string";
   }

@@ -15,7 +15,7 @@
 namespace shardmark::config {
 
 /// A reference to the member that a key fills; the alternative is the key's type. Lists hold two numbers.
-using Member = std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*>;
+using Member = std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*, WordOrNumber*>;
 
 /// Where a number may lie.
 struct Range {

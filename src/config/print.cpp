@@ -72,6 +72,9 @@ std::string value_text(const Key& key, const RunConfig& config) {
           return *member ? "true" : "false";
         } else if constexpr (std::is_same_v<Type, std::int64_t>) {
           return std::to_string(*member);
+        } else if constexpr (std::is_same_v<Type, WordOrNumber>) {
+          const bool is_switch = member->word == "true" || member->word == "false";
+          return member->word.empty() ? std::to_string(member->number) : is_switch ? member->word : quoted(member->word);
         } else if constexpr (std::is_same_v<Type, double>) {
           return float_text(*member);
         } else {

@@ -2,11 +2,19 @@
 // The typed configuration of one run: what every key of a TOML file or --set ends in. Filled and checked by config/parse.hpp;
 // the table of keys in config/keys.cpp binds names, defaults, accepted values and help texts to these members.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace shardmark::config {
+
+/// A value that is one of some words, or a whole number.
+struct WordOrNumber {
+  std::string word;  // "" = the number counts
+  std::int64_t number = 0;
+  friend bool operator==(const WordOrNumber&, const WordOrNumber&) = default;
+};
 
 struct WorkloadSection {
   std::string name;
@@ -19,6 +27,7 @@ struct ModelSection {
   std::int64_t width = 0;
   std::int64_t layers = 0;  // hidden layers of an MLP
   std::int64_t classes = 0;
+  bool activation_checkpointing = false;
 };
 struct DataSection {
   std::string path;
@@ -30,15 +39,20 @@ struct DataSection {
   std::int64_t seed = 0;
 };
 struct TechniqueSection {
-  std::string name;               // single, ddp
-  std::string profile;            // native
-  double bucket_mb = 0;           // MiB; 0 = automatic
-  std::string accumulation;       // sync, no_sync
+  std::string name;                    // single, ddp, zero1, zero2, zero3, fsdp
+  std::string profile;                 // native, fsdp2, deepspeed
+  double bucket_mb = 0;                // MiB; 0 = automatic
+  std::int64_t prefetch = 0;           // units; 0 = automatic
+  WordOrNumber reshard_after_forward;  // true, false, k
+  WordOrNumber shard_group;            // "node", or ranks; 0 = all
+  std::string accumulation;            // sync, no_sync
+  std::int64_t persistence_threshold = 0;
+  double live_parameters_mb = 0;  // MiB; 0 = no limit
   std::string unused_parameters;  // error, allow
   bool overlap = true;
 };
 struct PrecisionSection {
-  std::string parameters, compute, reduce, state, frozen;  // fp32
+  std::string parameters, compute, reduce, state, frozen;  // fp32, bf16
 };
 struct OptimizerSection {
   std::string name;  // sgd, adam, adamw
@@ -107,6 +121,11 @@ struct RunConfig {
   CheckpointSection checkpoint;
   OutputSection output;
   std::vector<KeyOrigin> origins;  // one per key, in table order
+
+  /// Whether a preset, a file or the command line gave the key's value.
+  [[nodiscard]] bool is_given(const std::string& key) const {
+    return std::ranges::any_of(origins, [&](const auto& one) { return one.key == key && one.origin != "default"; });
+  }
 };
 
 /// How a step's global batch is cut (design section 2).

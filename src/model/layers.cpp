@@ -35,7 +35,7 @@ Linear::Linear(ParameterList& list, const std::string& name, std::int64_t width_
 }
 
 torch::Tensor Linear::forward(const torch::Tensor& x_NI) const {
-  return at::linear(x_NI, weight_->value, bias_->value);
+  return at::linear(x_NI.to(weight_->value.scalar_type()), weight_->value, bias_->value);
 }
 
 Dropout::Dropout(std::string name, double probability) : name_(std::move(name)), probability_(probability) {
@@ -46,9 +46,9 @@ torch::Tensor Dropout::forward(const torch::Tensor& x_NI, const ForwardKey& key)
   if (probability_ == 0 || !key.training) {
     return x_NI;
   }
-  torch::Tensor mask_NI = at::empty(x_NI.sizes(), x_NI.options().requires_grad(false));
+  torch::Tensor mask_NI = at::empty(x_NI.sizes(), at::kFloat);
   fill_mask(mask_NI.data_ptr<float>(), x_NI.size(0), x_NI.numel() / x_NI.size(0), key, name_, probability_);
-  return x_NI * mask_NI;
+  return x_NI * mask_NI.to(x_NI.scalar_type());
 }
 
 }  // namespace shardmark::model

@@ -93,11 +93,9 @@ torch::Tensor run_unit(const ParameterList& list, std::int64_t unit, const torch
   if (observer == nullptr) {
     return run_body(list, unit, input, body, checkpointable);
   }
-  torch::Tensor entered = input;
-  if (at::GradMode::is_enabled() && input.requires_grad()) {
-    entered = Mark::apply(input, observer, unit, Mark::Place::input);
-  }
-  observer->before_forward(unit);
+  const bool marked = at::GradMode::is_enabled() && input.requires_grad();
+  const torch::Tensor entered = marked ? Mark::apply(input, observer, unit, Mark::Place::input) : input;
+  observer->before_forward(unit, marked);
   torch::Tensor output = run_body(list, unit, entered, body, checkpointable);
   observer->after_forward(unit);
   if (at::GradMode::is_enabled() && output.requires_grad()) {

@@ -20,8 +20,9 @@ class UnitObserver {
   UnitObserver& operator=(const UnitObserver&) = delete;
   virtual ~UnitObserver() = default;
 
-  /// From its return until after_forward the unit's values must be whole.
-  virtual void before_forward(std::int64_t unit) = 0;
+  /// From its return until after_forward the unit's values must be whole. after_input_gradient will follow in backward if the
+  /// input needs a gradient.
+  virtual void before_forward(std::int64_t unit, bool input_needs_gradient) = 0;
   virtual void after_forward(std::int64_t unit) = 0;
   /// From its return until the unit's gradients are complete its values must be whole again.
   virtual void before_backward(std::int64_t unit) = 0;

@@ -1,5 +1,6 @@
 #include "optim/optimizer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -8,80 +9,159 @@
 namespace shardmark::optim {
 namespace {
 
-/// Views of one segment, made once so that a step allocates nothing.
-struct Segment {
+// Elements converted at a time where something does not rest in fp32: small enough for a cache, and a multiple of every
+// alignment, so that vector loops split where they do without conversion.
+constexpr std::int64_t kChunk = 16 * 1024;
+
+/// fp32 views of one stretch: parameters, gradients and up to two states, as lists of one for the fused calls.
+struct Stretch {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;
   std::vector<at::Tensor> first;   // exp_avg or momentum_buffer
   std::vector<at::Tensor> second;  // exp_avg_sq
-  double weight_decay = 0;
 };
 
-/// What the fused optimizers share: the flat states and their views.
+/// A stretch as it rests, and where its weight decays.
+struct Piece {
+  Stretch resting;
+  double weight_decay = 0;
+  bool converts = false;
+};
+
+/// What the fused optimizers share: states, views made once so that a step allocates nothing, conversion.
 class FusedOptimizer : public Optimizer {
  public:
   FusedOptimizer(OptimizerOptions options, std::vector<std::string> state_names)
       : options_(std::move(options)), state_names_(std::move(state_names)), step_(at::zeros({}, at::kFloat)) {}
 
-  void bind(const at::Tensor& parameters, const at::Tensor& gradients, const std::vector<DecaySegment>& segments,
-            std::vector<at::Tensor> states) override {
-    SM_CHECK(parameters.numel() == gradients.numel(), "flat parameters and gradients differ in size");
+  void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) override {
+    const auto type = options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
     if (states.empty()) {
       const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
-      for (std::size_t i = 0; i < state_names_.size(); ++i) {
-        states.push_back(at::zeros_like(parameters));
+      for (const auto& range : ranges) {
+        auto& made = states.emplace_back();
+        for (std::size_t i = 0; i < state_names_.size(); ++i) {
+          made.push_back(at::zeros({range.parameters.numel()}, type));
+        }
       }
     }
-    SM_CHECK(states.size() == state_names_.size(), "wrong number of optimizer states");
+    SM_CHECK(states.size() == ranges.size(), "optimizer states do not fit the ranges");
     states_ = std::move(states);
-    segments_.clear();
-    for (const auto& part : segments) {
-      const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, part.begin, part.end - part.begin); };
-      Segment segment;
-      segment.parameters = {view(parameters)};
-      segment.gradients = {view(gradients)};
-      if (!states_.empty()) {
-        segment.first = {view(states_[0])};
+    pieces_.clear();
+    bool converts = false;
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      pieces_.push_back(cut(ranges[i], states_[i]));
+      for (const auto& piece : pieces_.back()) {
+        converts = converts || piece.converts;
       }
-      if (states_.size() > 1) {
-        segment.second = {view(states_[1])};
+    }
+    if (converts && !scratch_.parameters.empty()) {
+      return;
+    }
+    if (converts) {
+      const device::MemoryScope scope(device::MemoryCategory::workspace);
+      for (auto* list : {&scratch_.parameters, &scratch_.gradients, &scratch_.first, &scratch_.second}) {
+        *list = {at::zeros({kChunk}, at::kFloat)};
       }
-      segment.weight_decay = part.decayed ? options_.weight_decay : 0.0;
-      segments_.push_back(std::move(segment));
     }
   }
 
-  void step(double lr) override {
+  void begin_step() override {
     ++steps_;
     step_.fill_(static_cast<float>(steps_));
-    for (const auto& segment : segments_) {
-      update(segment, lr);
+  }
+
+  void update(std::size_t range, double lr, float coefficient) override {
+    for (const auto& piece : pieces_[range]) {
+      if (piece.converts) {
+        update_converted(piece, lr, coefficient);
+        continue;
+      }
+      if (coefficient != 1.0F) {
+        piece.resting.gradients.front().mul_(coefficient);
+      }
+      apply(piece.resting, piece.weight_decay, lr);
     }
   }
 
-  [[nodiscard]] std::vector<NamedState> states() const override {
-    std::vector<NamedState> named;
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      named.push_back({state_names_[i], states_[i]});
-    }
-    return named;
-  }
+  [[nodiscard]] const std::vector<std::string>& state_names() const override { return state_names_; }
+  [[nodiscard]] const std::vector<std::vector<at::Tensor>>& states() const override { return states_; }
   [[nodiscard]] std::int64_t state_bytes_per_element() const override {
-    return static_cast<std::int64_t>(state_names_.size() * sizeof(float));
+    return static_cast<std::int64_t>(state_names_.size() * base::size_of(options_.state));
   }
   [[nodiscard]] std::int64_t steps() const override { return steps_; }
 
  protected:
-  virtual void update(const Segment& segment, double lr) = 0;
+  virtual void apply(const Stretch& stretch, double weight_decay, double lr) = 0;
   [[nodiscard]] const OptimizerOptions& options() const { return options_; }
   [[nodiscard]] const at::Tensor& step_tensor() const { return step_; }
   [[nodiscard]] bool first_step() const { return steps_ == 1; }
 
  private:
+  [[nodiscard]] std::vector<Piece> cut(const Range& range, const std::vector<at::Tensor>& states) const {
+    SM_CHECK(range.parameters.numel() == range.gradients.numel(), "flat parameters and gradients differ in size");
+    SM_CHECK(states.size() == state_names_.size(), "wrong number of optimizer states");
+    std::vector<Piece> pieces;
+    for (const auto& segment : range.segments) {
+      const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, segment.begin, segment.end - segment.begin); };
+      Piece piece;
+      piece.resting.parameters = {view(range.parameters)};
+      piece.resting.gradients = {view(range.gradients)};
+      if (!states.empty()) {
+        piece.resting.first = {view(states[0])};
+      }
+      if (states.size() > 1) {
+        piece.resting.second = {view(states[1])};
+      }
+      for (const auto* list : lists(piece.resting)) {
+        piece.converts = piece.converts || (!list->empty() && list->front().scalar_type() != at::kFloat);
+      }
+      piece.weight_decay = segment.decayed ? options_.weight_decay : 0.0;
+      pieces.push_back(std::move(piece));
+    }
+    return pieces;
+  }
+
+  static std::array<const std::vector<at::Tensor>*, 4> lists(const Stretch& stretch) {
+    return {&stretch.parameters, &stretch.gradients, &stretch.first, &stretch.second};
+  }
+
+  void update_converted(const Piece& piece, double lr, float coefficient) {
+    const std::int64_t size = piece.resting.parameters.front().numel();
+    for (std::int64_t begin = 0; begin < size; begin += kChunk) {
+      const std::int64_t count = std::min(kChunk, size - begin);
+      // fp32 is used where it rests; everything else goes through the scratch and, but for gradients, back.
+      const auto widened = [&](const std::vector<at::Tensor>& resting, const std::vector<at::Tensor>& scratch) {
+        if (resting.empty()) {
+          return std::vector<at::Tensor>{};
+        }
+        const at::Tensor part = resting.front().narrow(0, begin, count);
+        return std::vector<at::Tensor>{part.scalar_type() == at::kFloat ? part
+                                                                        : scratch.front().narrow(0, 0, count).copy_(part)};
+      };
+      const auto write_back = [&](const std::vector<at::Tensor>& resting, const std::vector<at::Tensor>& used) {
+        if (!resting.empty() && resting.front().scalar_type() != at::kFloat) {
+          resting.front().narrow(0, begin, count).copy_(used.front());
+        }
+      };
+      const Stretch used{widened(piece.resting.parameters, scratch_.parameters),
+                         widened(piece.resting.gradients, scratch_.gradients), widened(piece.resting.first, scratch_.first),
+                         widened(piece.resting.second, scratch_.second)};
+      if (coefficient != 1.0F) {
+        used.gradients.front().mul_(coefficient);
+      }
+      apply(used, piece.weight_decay, lr);
+      write_back(piece.resting.parameters, used.parameters);
+      write_back(piece.resting.first, used.first);
+      write_back(piece.resting.second, used.second);
+    }
+  }
+
   OptimizerOptions options_;
   std::vector<std::string> state_names_;
-  std::vector<at::Tensor> states_;
-  std::vector<Segment> segments_;
+  std::vector<std::vector<at::Tensor>> states_;
+  std::vector<std::vector<Piece>> pieces_;  // by range
+  Stretch scratch_;
   at::Tensor step_;
   std::int64_t steps_ = 0;
 };
@@ -93,8 +173,8 @@ class Sgd final : public FusedOptimizer {
                        options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}) {}
 
  private:
-  void update(const Segment& segment, double lr) override {
-    at::_fused_sgd_(segment.parameters, segment.gradients, segment.first, segment.weight_decay, options().momentum, lr,
+  void apply(const Stretch& stretch, double weight_decay, double lr) override {
+    at::_fused_sgd_(stretch.parameters, stretch.gradients, stretch.first, weight_decay, options().momentum, lr,
                     /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false, first_step());
   }
 };
@@ -106,16 +186,16 @@ class Adam final : public FusedOptimizer {
       : FusedOptimizer(options, {"exp_avg", "exp_avg_sq"}), decoupled_(decoupled) {}
 
  private:
-  void update(const Segment& segment, double lr) override {
+  void apply(const Stretch& stretch, double weight_decay, double lr) override {
     const auto& o = options();
     const at::TensorList no_max_squares;
     const std::vector<at::Tensor> steps{step_tensor()};
     if (decoupled_) {
-      at::_fused_adamw_(segment.parameters, segment.gradients, segment.first, segment.second, no_max_squares, steps, lr,
-                        o.beta1, o.beta2, segment.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adamw_(stretch.parameters, stretch.gradients, stretch.first, stretch.second, no_max_squares, steps, lr,
+                        o.beta1, o.beta2, weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
     } else {
-      at::_fused_adam_(segment.parameters, segment.gradients, segment.first, segment.second, no_max_squares, steps, lr, o.beta1,
-                       o.beta2, segment.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adam_(stretch.parameters, stretch.gradients, stretch.first, stretch.second, no_max_squares, steps, lr, o.beta1,
+                       o.beta2, weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
   }
 

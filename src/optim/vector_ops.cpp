@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/random.hpp"
 
@@ -48,7 +49,31 @@ SM_VECTOR_CLONES std::uint32_t largest_bits(const float* values, std::size_t cou
   return largest;
 }
 
+constexpr std::uint32_t kInfinity = 0x7f800000U;
+// A block is copied, then looked at while it is in the nearest cache.
+constexpr std::size_t kCheckedBlock = 4096;
+
 }  // namespace
+
+bool add_checked(std::span<float> sum, std::span<const float> part) {
+  std::uint32_t largest = 0;
+  for (std::size_t begin = 0; begin < part.size(); begin += kCheckedBlock) {
+    const std::size_t count = std::min(kCheckedBlock, part.size() - begin);
+    add_floats(sum.data() + begin, part.data() + begin, count);
+    largest = std::max(largest, largest_bits(part.data() + begin, count));
+  }
+  return largest < kInfinity;
+}
+
+bool copy_checked(std::span<float> into, std::span<const float> from) {
+  std::uint32_t largest = 0;
+  for (std::size_t begin = 0; begin < from.size(); begin += kCheckedBlock) {
+    const std::size_t count = std::min(kCheckedBlock, from.size() - begin);
+    std::memcpy(into.data() + begin, from.data() + begin, count * sizeof(float));
+    largest = std::max(largest, largest_bits(from.data() + begin, count));
+  }
+  return largest < kInfinity;
+}
 
 void add_in_place(std::span<float> sum, std::span<const float> part) {
   add_floats(sum.data(), part.data(), sum.size());
@@ -109,15 +134,18 @@ double norm_of(ExactSquares sum, int scale_exponent) {
   return std::ldexp(std::sqrt(value), -scale_exponent / 2);
 }
 
-std::uint64_t hash_bits(std::span<const float> values) {
+std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
   // Four independent chains hide the latency of the multiplications.
   std::array<std::uint64_t, 4> chains{1, 2, 3, 4};
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  constexpr std::size_t kWord = sizeof(std::uint32_t);
+  for (std::size_t i = 0; i * kWord < bytes.size(); ++i) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes.data() + i * kWord, std::min(kWord, bytes.size() - i * kWord));
     auto& chain = chains[i % chains.size()];
-    chain = (chain ^ std::bit_cast<std::uint32_t>(values[i])) * 0x100000001b3ULL;
+    chain = (chain ^ word) * 0x100000001b3ULL;
     chain ^= chain >> 29U;
   }
-  std::uint64_t hash = values.size();
+  std::uint64_t hash = bytes.size();
   for (const auto chain : chains) {
     hash = base::hash_mix(hash, chain);
   }

@@ -2,6 +2,7 @@
 // Loops over flat fp32 ranges on the host: additions, norms, hashes. Each is the oracle of a device kernel of the same
 // meaning. Uses no LibTorch.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -9,6 +10,10 @@ namespace shardmark::optim {
 
 /// sum[i] += part[i]. Sizes equal.
 void add_in_place(std::span<float> sum, std::span<const float> part);
+
+/// As add_in_place, and as a copy; true if every value of `from` is finite. One pass over memory.
+[[nodiscard]] bool add_checked(std::span<float> sum, std::span<const float> part);
+[[nodiscard]] bool copy_checked(std::span<float> into, std::span<const float> from);
 
 /// Sum of squares in double, in a fixed order that depends on the size only. NaN or Inf in, NaN or Inf out.
 [[nodiscard]] double sum_of_squares(std::span<const float> values);
@@ -31,7 +36,7 @@ struct ExactSquares {
 /// The norm: sqrt(sum x 2^-e), rounded as double arithmetic rounds.
 [[nodiscard]] double norm_of(ExactSquares sum, int scale_exponent);
 
-/// 64-bit hash of the bits: any flipped bit changes it. For comparing replicas, not against attackers.
-[[nodiscard]] std::uint64_t hash_bits(std::span<const float> values);
+/// 64-bit hash: any flipped bit changes it. For comparing replicas, not against attackers.
+[[nodiscard]] std::uint64_t hash_bytes(std::span<const std::byte> bytes);
 
 }  // namespace shardmark::optim

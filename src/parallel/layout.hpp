@@ -8,9 +8,6 @@
 
 namespace shardmark::parallel {
 
-/// 64 bytes of the narrowest element type: fp32 16 elements.
-inline constexpr std::int64_t kAlignmentFp32 = 16;
-
 struct LayoutTensor {
   std::int64_t index = 0;  // of the parameter
   std::int64_t offset = 0;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "device/memory_ledger.hpp"
 #include "model/parameter.hpp"
 #include "optim/optimizer.hpp"
+#include "parallel/policy.hpp"
+#include "parallel/precision.hpp"
 
 namespace shardmark::parallel {
 
@@ -25,12 +28,22 @@ struct StrategyOptions {
   comm::SumOrder order = comm::SumOrder::fast;
   std::int64_t micro_steps = 1;
   bool no_sync = false;              // technique.accumulation: reduce once after the last micro-step
-  bool overlap = true;               // start buckets during backward; false: after it, in the same order
+  bool overlap = true;               // communicate under computation; false: gather at use, reduce after backward
   bool allow_unused = false;         // a parameter without gradient counts as zero instead of failing the run
-  std::int64_t bucket_bytes = 0;     // 0 = automatic
   bool decay_matrices_only = false;  // optimizer.decay
   std::uint64_t seed = 0;            // of initial values
+  Precision precision;
   optim::OptimizerOptions optimizer;
+
+  // What a technique's policy is made from. Empty: as `profile` has it.
+  std::string profile = "native";  // native, fsdp2, deepspeed
+  std::optional<std::int64_t> bucket_bytes;
+  std::optional<std::int64_t> prefetch;  // units
+  std::optional<AfterForward> after_forward;
+  std::int64_t parts = 1;  // k of AfterForward::keep_part
+  std::optional<std::int64_t> persistence_threshold;
+  std::optional<std::int64_t> live_bytes;
+  std::int64_t shard_group = 0;  // ranks that share one copy; 0 = all
 };
 
 /// First value of one parameter, whole: from a checkpoint. Returns false to use the parameter's own Init.
@@ -40,13 +53,18 @@ using InitialValue = std::function<bool(const model::Parameter&, std::span<float
 struct GradientSummary {
   double norm = 0;  // L2 of the global batch's gradient before clipping
   bool finite = true;
-  std::string first_nonfinite;  // a parameter with a non-finite gradient, "" if finite
+  std::string nonfinite;  // what is not finite: rank, parameter, unit and where; "" if finite
+};
+
+/// Ranks of equal `key` hold the same parameters and must have equal hashes.
+struct Replica {
+  std::uint64_t hash = 0;
+  std::int64_t key = 0;
 };
 
 /// Nominal payload of one optimizer step on one rank, from the formulas of the technique (gradient + parameter).
 struct Payload {
   double bytes = 0;
-  std::string formula;  // "2 a T f"
 };
 
 struct NamedTensor {
@@ -78,10 +96,10 @@ class Strategy {
   /// Whole parameters or reduced gradients, unpadded, in declaration order. Collective; full on rank 0 (others may be empty).
   [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;
-  /// Hash of the parameters this rank holds; equal on all ranks that hold replicas.
-  [[nodiscard]] virtual std::uint64_t parameter_hash() const = 0;
-  /// This rank's parameters as they lie in memory: for planted faults only.
-  [[nodiscard]] virtual std::span<float> raw_parameters() = 0;
+  /// Hashes of what this rank holds of the parameters, and which other ranks hold the same.
+  [[nodiscard]] virtual Replica replica() const = 0;
+  /// Flips the lowest bit of an element of this rank's parameters (modulo their number): a planted fault.
+  virtual void flip_bit(std::int64_t element) = 0;
 
   /// Of the layout now in use.
   [[nodiscard]] virtual std::int64_t padding_elements() const = 0;
@@ -95,5 +113,7 @@ class Strategy {
 [[nodiscard]] std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
                                                       comm::Communicator& communicator);
 [[nodiscard]] std::vector<std::string> technique_names();
+/// Keys of the section `technique` that a technique leaves aside: what any preset may carry and only some techniques use.
+[[nodiscard]] std::vector<std::string> unused_keys(const std::string& technique);
 
 }  // namespace shardmark::parallel

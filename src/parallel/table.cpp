@@ -6,31 +6,28 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "parallel/replicated_strategy.hpp"
+#include "parallel/flat_strategy.hpp"
 #include "parallel/strategy.hpp"
 
 namespace shardmark::parallel {
 namespace {
 
-using Make = std::unique_ptr<Strategy> (*)(const StrategyOptions&, comm::Communicator&);
-
-template <typename Kind>
-std::unique_ptr<Strategy> make(const StrategyOptions& options, comm::Communicator& communicator) {
-  return std::make_unique<Kind>(options, communicator);
-}
-
-constexpr std::array<std::pair<std::string_view, Make>, 2> kTechniques{{
-    {"single", make<ReplicatedStrategy>},
-    {"ddp", make<ReplicatedStrategy>},
+constexpr std::array<std::pair<std::string_view, MakePolicy>, 6> kTechniques{{
+    {"single", single_policy},
+    {"ddp", ddp_policy},
+    {"zero1", zero1_policy},
+    {"zero2", zero2_policy},
+    {"zero3", zero3_policy},
+    {"fsdp", fsdp_policy},
 }};
 
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
                                         comm::Communicator& communicator) {
-  for (const auto& [name, maker] : kTechniques) {
+  for (const auto& [name, make_policy] : kTechniques) {
     if (name == technique) {
-      return maker(options, communicator);
+      return std::make_unique<FlatStrategy>(options, make_policy(options, communicator.size()), communicator);
     }
   }
   throw base::ConfigError("technique.name = \"" + technique + "\": accepted are " + base::join(technique_names(), ", "));
@@ -38,10 +35,21 @@ std::unique_ptr<Strategy> make_strategy(const std::string& technique, const Stra
 
 std::vector<std::string> technique_names() {
   std::vector<std::string> names;
-  for (const auto& [name, maker] : kTechniques) {
+  for (const auto& [name, make_policy] : kTechniques) {
     names.emplace_back(name);
   }
   return names;
+}
+
+std::vector<std::string> unused_keys(const std::string& technique) {
+  std::vector<std::string> keys;
+  if (technique != "fsdp") {
+    keys = {"reshard_after_forward", "shard_group"};
+  }
+  if (technique != "fsdp" && technique != "zero3") {
+    keys.insert(keys.end(), {"prefetch", "persistence_threshold", "live_parameters_mb"});
+  }
+  return keys;
 }
 
 }  // namespace shardmark::parallel

@@ -156,8 +156,7 @@ void Trainer::apply_update(std::int64_t step) {
   const auto coefficient = clip > 0 ? static_cast<float>(std::min(1.0, clip / (gradient.norm + 1e-6))) : 1.0F;
   parts_.strategy.update(result_.lr, coefficient);
   if (const auto element = parts_.faults.due(FaultPhase::optimizer, step, FaultKind::bitflip)) {
-    float& value = parts_.strategy.raw_parameters()[element->empty() ? 0 : std::stoul(*element)];
-    value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1U);
+    parts_.strategy.flip_bit(element->empty() ? 0 : std::stol(*element));
   }
 }
 
@@ -191,13 +190,12 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   if (!result_.applied && config.numerics.on_nonfinite == "fail") {
     progress_.finish();
     end_block();
-    throw base::NumericsError(
-        fmt::format("step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
-                    "optimizer.clip_norm, or look at the data",
-                    step,
-                    result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
-                                            : fmt::format("the reduced gradient of {} is not finite (loss {})",
-                                                          result_.gradient.first_nonfinite, result_.loss)));
+    throw base::NumericsError(fmt::format(
+        "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
+        "optimizer.clip_norm, or look at the data",
+        step,
+        result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
+                                : fmt::format("{} is not finite (loss {})", result_.gradient.nonfinite, result_.loss)));
   }
   const auto every = config.numerics.replica_check_every;
   if (every > 0 && (step + 1) % every == 0) {
@@ -226,29 +224,33 @@ void Trainer::end_block() {
 void Trainer::check_replicas(std::int64_t step) {
   auto& counts = parts_.communication.counts();
   counts.set_counting(false);
-  auto mine = static_cast<std::int64_t>(parts_.strategy.parameter_hash());
-  std::vector<std::int64_t> hashes(static_cast<std::size_t>(communicator_.size()));
+  const auto replica = parts_.strategy.replica();
+  std::array<std::int64_t, 2> mine{replica.key, static_cast<std::int64_t>(replica.hash)};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
   communicator_
-      .all_gather({&mine, 1, base::DType::int64}, {hashes.data(), communicator_.size(), base::DType::int64},
+      .all_gather({mine.data(), 2, base::DType::int64}, {all.data(), 2 * communicator_.size(), base::DType::int64},
                   comm::Purpose::control, step)
       .wait();
   counts.set_counting(true);
-  std::map<std::int64_t, std::int64_t> votes;
-  for (const auto hash : hashes) {
-    ++votes[hash];
+  // Among ranks that hold the same parameters, those that are not of the largest party are named.
+  std::map<std::int64_t, std::map<std::int64_t, std::int64_t>> votes;
+  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
+    ++votes[all[2 * rank]][all[2 * rank + 1]];
   }
-  if (votes.size() == 1) {
-    if (step + 1 == outcome_.steps_done) {
+  std::string odd;
+  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
+    const auto& parties = votes[all[2 * rank]];
+    const auto majority = std::ranges::max_element(parties, {}, &std::pair<const std::int64_t, std::int64_t>::second)->first;
+    if (all[2 * rank + 1] != majority) {
+      odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  if (odd.empty()) {
+    // Without two ranks that hold the same parameters there is nothing to say.
+    if (step + 1 == outcome_.steps_done && votes.size() < all.size() / 2) {
       add_check("replicas_equal", 1, 1, 0);
     }
     return;
-  }
-  const auto majority = std::ranges::max_element(votes, {}, &std::pair<const std::int64_t, std::int64_t>::second)->first;
-  std::string odd;
-  for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
-    if (hashes[rank] != majority) {
-      odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
-    }
   }
   throw base::NumericsError(
       fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas", step, odd));
@@ -264,13 +266,18 @@ double Trainer::evaluate() {
   const torch::NoGradGuard no_grad;
   const std::int64_t first = rows * communicator_.rank() / communicator_.size();
   const std::int64_t last = rows * (communicator_.rank() + 1) / communicator_.size();
+  // Every rank runs equally many passes, for a pass may gather parameters: one without rows left runs row 0 and forgets it.
+  const std::int64_t most_rows = (rows + communicator_.size() - 1) / communicator_.size();
   std::array<double, 2> sums{};
-  for (std::int64_t begin = first; begin < last; begin += kChunk) {
-    std::vector<std::int64_t> chunk(static_cast<std::size_t>(std::min(kChunk, last - begin)));
-    std::iota(chunk.begin(), chunk.end(), begin);
+  for (std::int64_t done = 0; done < most_rows; done += kChunk) {
+    const std::int64_t begin = first + done;
+    std::vector<std::int64_t> chunk(static_cast<std::size_t>(std::clamp<std::int64_t>(last - begin, 1, kChunk)));
+    std::iota(chunk.begin(), chunk.end(), begin < last ? begin : 0);
     const Evaluation part = workload.evaluate(chunk);
-    sums[0] += part.sum;
-    sums[1] += part.weight;
+    if (begin < last) {
+      sums[0] += part.sum;
+      sums[1] += part.weight;
+    }
   }
   communicator_.all_reduce({sums.data(), 2, base::DType::fp64}, comm::Purpose::control, 0, order_of(parts_.config)).wait();
   return sums[0] / sums[1];

@@ -18,11 +18,14 @@ using testing::load_preset;
 
 /// Another value than the key's default that any key of its type accepts.
 std::string other_value(const Key& key) {
+  RunConfig probe;
+  const Member member = key.member(probe);
+  if (std::holds_alternative<WordOrNumber*>(member)) {
+    return "7";
+  }
   if (!key.accepted.empty()) {
     return key.accepted.back();
   }
-  RunConfig probe;
-  const Member member = key.member(probe);
   if (std::holds_alternative<bool*>(member)) {
     return key.default_text == "true" ? "false" : "true";
   }

@@ -71,10 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSet{"data.path=\"a\\u0000b\"", {"zero byte"}}, BadSet{"data.path=\xff", {"data.path", "not UTF-8"}}));
 
 INSTANTIATE_TEST_SUITE_P(NotAccepted, RefusedSet,
-                         ::testing::Values(BadSet{"technique.name=fsdp",
-                                                  {"technique.name = \"fsdp\"", "accepted: ddp, single"}},
+                         ::testing::Values(BadSet{"technique.name=zero9",
+                                                  {"technique.name = \"zero9\"", "accepted: ddp, single, zero1"}},
+                                           BadSet{"technique.reshard_after_forward=1", {"true, false, whole number from 2"}},
+                                           BadSet{"technique.shard_group=rack", {"node, whole number from 0"}},
                                            BadSet{"numerics.reduction=slow", {"accepted: fast, ordered"}},
-                                           BadSet{"precision.compute=bf16", {"accepted: fp32"}},
+                                           BadSet{"precision.compute=fp16", {"accepted: fp32, bf16"}},
                                            BadSet{"comm.backend=nccl", {"accepted: auto, mpi"}},
                                            BadSet{"optimizer.name=\"\"", {"accepted: sgd, adam, adamw"}}));
 

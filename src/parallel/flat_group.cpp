@@ -1,0 +1,104 @@
+#include "parallel/flat_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace shardmark::parallel {
+
+using device::MemoryCategory;
+using device::MemoryScope;
+
+at::ScalarType scalar_type(base::DType type) {
+  SM_CHECK(type == base::DType::fp32 || type == base::DType::bf16, "parameters and gradients are fp32 or bf16");
+  return type == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
+}
+
+torch::Tensor flat_zeros(std::int64_t numel, base::DType type, MemoryCategory category) {
+  const MemoryScope scope(category);
+  return at::zeros({numel}, scalar_type(type));
+}
+
+torch::Tensor flat_empty(std::int64_t numel, base::DType type, MemoryCategory category) {
+  const MemoryScope scope(category);
+  return at::empty({numel}, scalar_type(type));
+}
+
+void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::string& what) {
+  const MemoryScope scope(category);
+  auto* storage = flat.storage().unsafeGetStorageImpl();
+  const auto bytes = flat.nbytes();
+  try {
+    storage->set_data_ptr_noswap(c10::GetAllocator(flat.device().type())->allocate(bytes));
+  } catch (const std::exception& error) {
+    throw base::MemoryError(
+        fmt::format("{}: no memory for {} bytes ({}); a smaller technique.prefetch or "
+                    "technique.live_parameters_mb, or more ranks, need less",
+                    what, bytes, error.what()));
+  }
+  storage->set_nbytes(bytes);
+}
+
+void free_storage(const torch::Tensor& flat) {
+  auto* storage = flat.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, flat.device()));
+  storage->set_nbytes(0);
+}
+
+bool has_storage(const torch::Tensor& flat) {
+  return flat.storage().nbytes() > 0;
+}
+
+FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, GradientRules rules, std::int64_t shard)
+    : plan(std::move(group)), numel(plan.layout.numel()) {
+  const bool owns_part = plan.trainable ? policy.shard_state : plan.gathered;
+  owned_numel = owns_part ? numel / policy.shards : numel;
+  owned_begin = owns_part ? shard * owned_numel : 0;
+  const base::DType rests_as = plan.trainable ? precision.parameters : precision.frozen;
+  const bool same_type = rests_as == precision.compute;
+  // zero1 and zero2 keep a whole working copy beside the part that they update; otherwise a copy in another type is made
+  // when it is used.
+  transient = plan.gathered || (!same_type && !(plan.trainable && policy.shard_state));
+  working = flat_zeros(numel, precision.compute, transient ? MemoryCategory::gathered : MemoryCategory::parameters);
+  resting = same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters);
+  if (!plan.trainable) {
+    return;
+  }
+  const base::DType gradient_type = precision.gradient(rules.micro_steps);
+  if (policy.shard_gradients) {
+    gradient = owned_gradient = flat_zeros(owned_numel, gradient_type, MemoryCategory::gradients);
+    if (rules.no_sync && rules.micro_steps > 1) {
+      accumulator = flat_zeros(numel, base::DType::fp32, MemoryCategory::gradients);
+    }
+  } else {
+    gradient = flat_zeros(numel, gradient_type, MemoryCategory::gradients);
+    owned_gradient = owned_of(gradient);
+  }
+}
+
+optim::Range FlatGroup::optimizer_range(const std::vector<bool>& decayed_by_parameter) const {
+  optim::Range range{resting, owned_gradient, {}};
+  const auto& tensors = plan.layout.tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // A tensor's padding goes with it, so that every border is aligned.
+    const std::int64_t next = i + 1 < tensors.size() ? tensors[i + 1].offset : numel;
+    const std::int64_t begin = std::max(tensors[i].offset, owned_begin) - owned_begin;
+    const std::int64_t end = std::min(next, owned_begin + owned_numel) - owned_begin;
+    if (begin >= end) {
+      continue;
+    }
+    const bool decayed = decayed_by_parameter[static_cast<std::size_t>(tensors[i].index)];
+    if (!range.segments.empty() && range.segments.back().decayed == decayed) {
+      range.segments.back().end = end;
+    } else {
+      range.segments.push_back({begin, end, decayed});
+    }
+  }
+  return range;
+}
+
+}  // namespace shardmark::parallel

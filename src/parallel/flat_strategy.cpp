@@ -1,0 +1,264 @@
+#include "parallel/flat_strategy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.hpp"
+#include "parallel/comm_buffer.hpp"
+#include "parallel/gradient_norm.hpp"
+#include "parallel/handshake.hpp"
+
+namespace shardmark::parallel {
+
+using comm::Purpose;
+using device::MemoryCategory;
+
+FlatStrategy::FlatStrategy(StrategyOptions options, const Policy& policy, comm::Communicator& communicator)
+    : options_(std::move(options)),
+      policy_(policy),
+      communicator_(communicator),
+      optimizer_(optim::make_optimizer(options_.optimizer)) {
+  SM_CHECK(options_.micro_steps >= 1, "at least one micro-step");
+  SM_CHECK(communicator_.size() % policy_.shards == 0, "the ranks that share one copy do not divide all ranks");
+  split_groups();
+}
+
+FlatStrategy::~FlatStrategy() = default;
+
+void FlatStrategy::split_groups() {
+  if (!policy_.shard_state || communicator_.size() == 1) {
+    return;
+  }
+  const auto shards = static_cast<int>(policy_.shards);
+  const int group = communicator_.rank() / shards;
+  gather_ = communicator_.split(group, "gather");
+  scatter_ = communicator_.split(group, "scatter");
+  if (communicator_.size() > shards) {
+    replica_ = communicator_.split(communicator_.rank() % shards, "replica");
+  }
+  if (policy_.after_forward == AfterForward::keep_part) {
+    part_ = communicator_.split(communicator_.rank() / static_cast<int>(policy_.parts), "part");
+  }
+}
+
+void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initial) {
+  list_ = &list;
+  compare_parameters(list, communicator_);
+  for (const auto& parameter : list.parameters()) {
+    facts_.push_back({parameter.numel(), parameter.unit, parameter.trainable});
+  }
+  std::vector<std::int64_t> backwards(facts_.size());
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  build(backwards);
+  fill_initial_values(initial);
+  bind_optimizer({});
+  rebuilt_ = !policy_.rebuild_buckets || num_trainable_groups_ == 0;
+}
+
+void FlatStrategy::build(const std::vector<std::int64_t>& order) {
+  gradients_.reset();
+  parameters_.reset();
+  const std::int64_t shard = communicator_.rank() % policy_.shards;
+  const GradientRules rules{options_.micro_steps, options_.no_sync};
+  num_trainable_groups_ = 0;
+  for (auto& plan : plan_groups_in_order(facts_, order, policy_, options_.precision.alignment())) {
+    num_trainable_groups_ += plan.trainable ? 1U : 0U;
+    groups_.emplace_back(std::move(plan), policy_, options_.precision, rules, shard);
+  }
+  bind_values();
+  parameters_.emplace(groups_, *list_, policy_, ParameterFlow::Communicators{&gather_communicator(), part_.get()});
+  gradients_.emplace(groups_, *list_, GradientFlow::Communicators{&scatter_communicator(), replica_.get()},
+                     GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
+                                           options_.allow_unused, policy_.shard_state, policy_.shard_gradients},
+                     [this](std::int64_t unit) { parameters_->gradients_arrived(unit); });
+}
+
+void FlatStrategy::bind_values() {
+  for (auto& group : groups_) {
+    for (const auto& tensor : group.plan.layout.tensors) {
+      auto& parameter = list_->parameters()[static_cast<std::size_t>(tensor.index)];
+      // A version counter of its own: autograd may not mistake a gather in backward for a change of the value it saved.
+      parameter.value = group.working.narrow(0, tensor.offset, tensor.numel).view(parameter.shape).variable_data();
+      parameter.value.set_requires_grad(parameter.trainable);
+    }
+    if (group.transient) {
+      free_storage(group.working);
+    }
+  }
+}
+
+void FlatStrategy::bind_optimizer(std::vector<std::vector<torch::Tensor>> states) {
+  std::vector<bool> decayed;
+  for (const auto& parameter : list_->parameters()) {
+    decayed.push_back(!options_.decay_matrices_only || parameter.is_matrix());
+  }
+  std::vector<optim::Range> ranges;
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    ranges.push_back(groups_[g].optimizer_range(decayed));
+  }
+  optimizer_->bind(std::move(ranges), std::move(states));
+}
+
+void FlatStrategy::fill_initial_values(const InitialValue& initial) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    auto& group = groups_[g];
+    for (const auto& part : parts_within(group.plan.layout, group.owned_begin, group.owned_begin + group.owned_numel)) {
+      fill_part(group, part, initial);
+    }
+    if (group.plan.trainable) {
+      parameters_->publish(g);
+    }
+  }
+  parameters_->finish_publishing();
+}
+
+void FlatStrategy::fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial) {
+  const auto& parameter = list_->parameters()[static_cast<std::size_t>(part.index)];
+  const bool in_place = group.resting.scalar_type() == at::kFloat;
+  torch::Tensor target = group.resting.narrow(0, part.offset, part.numel);
+  if (initial) {
+    torch::Tensor whole = flat_empty(parameter.numel(), base::DType::fp32, MemoryCategory::other);
+    if (initial(parameter, {whole.data_ptr<float>(), static_cast<std::size_t>(whole.numel())})) {
+      target.copy_(whole.narrow(0, part.first, part.numel));
+      return;
+    }
+  }
+  torch::Tensor drawn = in_place ? target : flat_empty(part.numel, base::DType::fp32, MemoryCategory::other);
+  model::fill_initial({drawn.data_ptr<float>(), static_cast<std::size_t>(part.numel)}, parameter.init, options_.seed,
+                      parameter.name, part.first);
+  if (!in_place) {
+    target.copy_(drawn);
+  }
+}
+
+void FlatStrategy::begin_step() {
+  broadcast_buffers();
+  gradients_->forget_nonfinite();
+  parameters_->begin_step();
+}
+
+void FlatStrategy::broadcast_buffers() {
+  if (communicator_.size() == 1) {
+    return;
+  }
+  for (auto& buffer : list_->buffers()) {
+    SM_CHECK(buffer.value.is_contiguous(), "model buffer " + buffer.name + " is not contiguous");
+    communicator_.broadcast(comm_buffer(buffer.value), 0, Purpose::buffer, ++broadcasts_).wait();
+  }
+}
+
+void FlatStrategy::begin_micro_step(std::int64_t index) {
+  parameters_->begin_pass();
+  gradients_->begin_micro_step(index);
+}
+
+void FlatStrategy::end_micro_step() {
+  gradients_->end_micro_step();
+  parameters_->end_pass();
+}
+
+GradientSummary FlatStrategy::finish_gradients() {
+  parameters_->end_micro_steps();
+  gradients_->finish();
+  std::vector<torch::Tensor> parts;
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    parts.push_back(groups_[g].owned_gradient);
+  }
+  const auto [norm, finite] = gradient_norm(parts, scatter_.get(), options_.order);
+  GradientSummary summary;
+  summary.norm = norm;
+  summary.finite = finite;
+  if (!finite) {
+    summary.nonfinite = describe_nonfinite();
+  }
+  return summary;
+}
+
+std::string FlatStrategy::describe_nonfinite() {
+  // Each rank saw its own gradients before they were summed: the first rank that met one that was not finite is named.
+  std::int64_t mine = gradients_->first_nonfinite().parameter;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(communicator_.size()));
+  communicator_
+      .all_gather({&mine, 1, base::DType::int64}, {all.data(), communicator_.size(), base::DType::int64}, Purpose::control, 0)
+      .wait();
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] >= 0) {
+      const auto& parameter = list_->parameters()[static_cast<std::size_t>(all[rank])];
+      return fmt::format("the gradient of {} (unit {}) that backward computed on rank {}", parameter.name,
+                         list_->units()[static_cast<std::size_t>(parameter.unit)], rank);
+    }
+  }
+  return "the sum of the gradients over ranks, all of them finite";
+}
+
+void FlatStrategy::update(double lr, float coefficient) {
+  const torch::NoGradGuard no_grad;
+  optimizer_->begin_step();
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    optimizer_->update(g, lr, coefficient);
+    parameters_->publish(g);
+    if (gather_) {
+      gather_->progress();
+    }
+  }
+  parameters_->finish_publishing();
+}
+
+void FlatStrategy::end_step() {
+  if (!rebuilt_) {
+    rebuild();
+  }
+}
+
+void FlatStrategy::rebuild() {
+  rebuilt_ = true;
+  std::vector<std::int64_t> order = gradients_->arrival_order();
+  // A parameter without gradient has no place in the order yet: it goes last.
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(facts_.size()); ++i) {
+    if (std::ranges::find(order, i) == order.end()) {
+      order.push_back(i);
+    }
+  }
+  communicator_.broadcast({order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64}, 0, Purpose::control, 0)
+      .wait();
+  const std::deque<FlatGroup> old = std::exchange(groups_, {});
+  const auto old_states = optimizer_->states();
+  build(order);
+  // Where each parameter was, and what moves from there: values, gradients, states.
+  std::vector<std::pair<const FlatGroup*, const LayoutTensor*>> place(facts_.size());
+  std::vector<std::size_t> group_of(facts_.size());
+  for (std::size_t g = 0; g < old.size(); ++g) {
+    for (const auto& tensor : old[g].plan.layout.tensors) {
+      place[static_cast<std::size_t>(tensor.index)] = {&old[g], &tensor};
+      group_of[static_cast<std::size_t>(tensor.index)] = g;
+    }
+  }
+  std::vector<std::vector<torch::Tensor>> states;
+  for (auto& group : groups_) {
+    if (group.plan.trainable) {
+      auto& fresh = states.emplace_back();
+      for (std::size_t s = 0; s < optimizer_->state_names().size(); ++s) {
+        fresh.push_back(flat_zeros(group.numel, options_.optimizer.state, MemoryCategory::optimizer_state));
+      }
+    }
+    for (const auto& tensor : group.plan.layout.tensors) {
+      const auto [from_group, from] = place[static_cast<std::size_t>(tensor.index)];
+      const auto move = [&, at = from](const torch::Tensor& into, const torch::Tensor& source) {
+        into.narrow(0, tensor.offset, tensor.numel).copy_(source.narrow(0, at->offset, at->numel));
+      };
+      move(group.resting, from_group->resting);
+      if (group.plan.trainable) {
+        move(group.gradient, from_group->gradient);
+        for (std::size_t s = 0; s < states.back().size(); ++s) {
+          move(states.back()[s], old_states[group_of[static_cast<std::size_t>(tensor.index)]][s]);
+        }
+      }
+    }
+  }
+  bind_optimizer(std::move(states));
+}
+
+}  // namespace shardmark::parallel

@@ -1,0 +1,76 @@
+#pragma once
+// The one engine of all techniques: parameters, gradients and state in flat groups, whole or sharded as the technique's policy
+// says. ParameterFlow makes parameters whole where they are used, GradientFlow reduces gradients; here is what a step is.
+
+#include <torch/torch.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "parallel/flat_group.hpp"
+#include "parallel/gradient_flow.hpp"
+#include "parallel/parameter_flow.hpp"
+#include "parallel/predict.hpp"
+#include "parallel/strategy.hpp"
+
+namespace shardmark::parallel {
+
+class FlatStrategy final : public Strategy {
+ public:
+  /// Collective where the policy shards: groups of ranks are split off. Throws base::ConfigError.
+  FlatStrategy(StrategyOptions options, const Policy& policy, comm::Communicator& communicator);
+  ~FlatStrategy() override;
+
+  void prepare(model::ParameterList& list, const InitialValue& initial) override;
+  void begin_step() override;
+  void begin_micro_step(std::int64_t index) override;
+  void end_micro_step() override;
+  [[nodiscard]] GradientSummary finish_gradients() override;
+  void update(double lr, float coefficient) override;
+  void end_step() override;
+  [[nodiscard]] std::vector<NamedTensor> gather_parameters() override;
+  [[nodiscard]] std::vector<NamedTensor> gather_gradients() override;
+  [[nodiscard]] Replica replica() const override;
+  void flip_bit(std::int64_t element) override;
+  [[nodiscard]] std::int64_t padding_elements() const override;
+  [[nodiscard]] std::int64_t trainable_padding_elements() const override;
+  [[nodiscard]] Payload payload_per_step() const override;
+  [[nodiscard]] device::CategoryBytes predicted_bytes() const override;
+
+ private:
+  void split_groups();
+  void build(const std::vector<std::int64_t>& order);
+  void bind_values();
+  void bind_optimizer(std::vector<std::vector<torch::Tensor>> states);
+  void fill_initial_values(const InitialValue& initial);
+  void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);
+  void broadcast_buffers();
+  void rebuild();
+  [[nodiscard]] std::string describe_nonfinite();
+  [[nodiscard]] std::vector<GroupPlan> plans() const;
+  [[nodiscard]] StepShape shape() const;
+  [[nodiscard]] comm::Communicator& gather_communicator() { return gather_ ? *gather_ : communicator_; }
+  [[nodiscard]] comm::Communicator& scatter_communicator() { return scatter_ ? *scatter_ : communicator_; }
+
+  StrategyOptions options_;
+  Policy policy_;
+  comm::Communicator& communicator_;
+  // Gathers and sums must not wait for each other: each has a queue of its own.
+  std::unique_ptr<comm::Communicator> gather_;
+  std::unique_ptr<comm::Communicator> scatter_;
+  std::unique_ptr<comm::Communicator> replica_;
+  std::unique_ptr<comm::Communicator> part_;
+  model::ParameterList* list_ = nullptr;
+  std::vector<ParameterFacts> facts_;
+  std::deque<FlatGroup> groups_;
+  std::size_t num_trainable_groups_ = 0;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<ParameterFlow> parameters_;
+  std::optional<GradientFlow> gradients_;
+  bool rebuilt_ = false;
+  std::int64_t broadcasts_ = 0;
+};
+
+}  // namespace shardmark::parallel

@@ -1,0 +1,119 @@
+// What FlatStrategy tells of itself: whole tensors, hashes, predictions.
+
+#include "base/random.hpp"
+#include "optim/vector_ops.hpp"
+#include "parallel/comm_buffer.hpp"
+#include "parallel/flat_strategy.hpp"
+
+namespace shardmark::parallel {
+namespace {
+
+/// Cuts whole tensors out of one group's whole buffer into their places by parameter.
+void cut_out(const FlatGroup& group, const torch::Tensor& whole, const model::ParameterList& list,
+             std::vector<torch::Tensor>& by_parameter) {
+  for (const auto& tensor : group.plan.layout.tensors) {
+    const auto& shape = list.parameters()[static_cast<std::size_t>(tensor.index)].shape;
+    by_parameter[static_cast<std::size_t>(tensor.index)] = whole.narrow(0, tensor.offset, tensor.numel).view(shape);
+  }
+}
+
+std::vector<NamedTensor> named(const std::vector<torch::Tensor>& by_parameter, const model::ParameterList& list) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < by_parameter.size(); ++i) {
+    if (by_parameter[i].defined()) {
+      tensors.push_back({list.parameters()[i].name, by_parameter[i].to(at::kFloat)});
+    }
+  }
+  return tensors;
+}
+
+std::uint64_t hash_of(const torch::Tensor& flat) {
+  return optim::hash_bytes({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
+}
+
+}  // namespace
+
+std::vector<NamedTensor> FlatStrategy::gather_parameters() {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> by_parameter(facts_.size());
+  for (auto& group : groups_) {
+    cut_out(group, parameters_->whole(group), *list_, by_parameter);
+  }
+  return named(by_parameter, *list_);
+}
+
+std::vector<NamedTensor> FlatStrategy::gather_gradients() {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> by_parameter(facts_.size());
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    const auto& group = groups_[g];
+    torch::Tensor whole = group.owned_gradient;
+    if (group.owned_numel != group.numel) {
+      whole = flat_empty(group.numel, dtype_of(group.owned_gradient), device::MemoryCategory::other);
+      scatter_communicator()
+          .all_gather(comm_buffer(group.owned_gradient), comm_buffer(whole), comm::Purpose::control, 0)
+          .wait();
+    }
+    cut_out(group, whole, *list_, by_parameter);
+  }
+  return named(by_parameter, *list_);
+}
+
+Replica FlatStrategy::replica() const {
+  Replica replica;
+  bool parts_only = false;
+  for (const auto& group : groups_) {
+    const bool whole_here = !group.transient || group.owned_numel == group.numel;
+    parts_only = parts_only || !whole_here;
+    replica.hash = base::hash_mix(replica.hash, hash_of(group.transient ? group.resting : group.working));
+  }
+  // Parts differ from rank to rank, and are the same on ranks that hold the same part of another copy.
+  replica.key = parts_only ? communicator_.rank() % policy_.shards : 0;
+  return replica;
+}
+
+void FlatStrategy::flip_bit(std::int64_t element) {
+  auto& group = groups_.front();
+  const torch::Tensor& values = group.transient ? group.resting : group.working;
+  auto* bytes = static_cast<std::uint8_t*>(values.data_ptr());
+  bytes[static_cast<std::size_t>(element % values.numel()) * static_cast<std::size_t>(values.element_size())] ^= 1U;
+}
+
+std::vector<GroupPlan> FlatStrategy::plans() const {
+  std::vector<GroupPlan> plans;
+  for (const auto& group : groups_) {
+    plans.push_back(group.plan);
+  }
+  return plans;
+}
+
+StepShape FlatStrategy::shape() const {
+  return {options_.micro_steps, options_.no_sync, options_.order == comm::SumOrder::ordered, communicator_.size(),
+          optimizer_->state_bytes_per_element()};
+}
+
+std::int64_t FlatStrategy::padding_elements() const {
+  std::int64_t padding = 0;
+  for (const auto& group : groups_) {
+    padding += padding_of(group.plan);
+  }
+  return padding;
+}
+
+std::int64_t FlatStrategy::trainable_padding_elements() const {
+  std::int64_t padding = 0;
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    padding += padding_of(groups_[g].plan);
+  }
+  return padding;
+}
+
+Payload FlatStrategy::payload_per_step() const {
+  return {predicted_payload(plans(), visited_by_backward(facts_), policy_, options_.precision, shape())};
+}
+
+device::CategoryBytes FlatStrategy::predicted_bytes() const {
+  return predicted_persistent(plans(), policy_, options_.precision, shape());
+}
+
+}  // namespace shardmark::parallel

@@ -1,0 +1,310 @@
+#include "parallel/parameter_flow.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "parallel/comm_buffer.hpp"
+
+namespace shardmark::parallel {
+namespace {
+
+using comm::Purpose;
+using device::MemoryCategory;
+
+/// Bytes of a group while it is whole: the working copy, and the stored one where that is of another type.
+std::int64_t live_bytes(const FlatGroup& group) {
+  const auto width = static_cast<std::int64_t>(group.working.element_size());
+  const bool stored_too = !group.plan.trainable && group.resting.scalar_type() != group.working.scalar_type();
+  return group.numel * (width + (stored_too ? static_cast<std::int64_t>(group.resting.element_size()) : 0));
+}
+
+std::vector<std::int64_t> bytes_by_unit(const std::deque<FlatGroup>& groups, std::size_t units) {
+  std::vector<std::int64_t> bytes(units, 0);
+  for (const auto& group : groups) {
+    if (group.plan.gathered) {
+      bytes[static_cast<std::size_t>(group.plan.unit)] += live_bytes(group);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ParameterFlow::ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList& list, const Policy& policy,
+                             Communicators communicators)
+    : groups_(groups),
+      list_(list),
+      policy_(policy),
+      communicators_(communicators),
+      units_(list.units().size()),
+      schedule_(bytes_by_unit(groups, list.units().size()), {policy.prefetch, policy.prefetch_bytes, policy.live_bytes}) {
+  bool gathers = false;
+  for (auto& group : groups_) {
+    if (group.plan.gathered) {
+      unit_at(group.plan.unit).groups.push_back(&group);
+      gathers = true;
+    }
+  }
+  check_budget();
+  if (gathers) {
+    list_.set_observer(this);
+  }
+}
+
+ParameterFlow::~ParameterFlow() {
+  if (list_.observer() == this) {
+    list_.set_observer(nullptr);
+  }
+}
+
+std::string ParameterFlow::name_of(std::int64_t unit) const {
+  return list_.units()[static_cast<std::size_t>(unit)];
+}
+
+AfterForward ParameterFlow::after_forward_of(std::int64_t unit) const {
+  return unit == 0 && policy_.keep_root ? AfterForward::keep : policy_.after_forward;
+}
+
+void ParameterFlow::check_budget() const {
+  if (policy_.live_bytes == 0) {
+    return;
+  }
+  const auto bytes = bytes_by_unit(groups_, units_.size());
+  std::int64_t held = 0;
+  std::int64_t largest = 0;
+  std::size_t largest_unit = 0;
+  std::string names;
+  for (std::size_t unit = 0; unit < bytes.size(); ++unit) {
+    if (bytes[unit] == 0) {
+      continue;
+    }
+    if (unit == 0 || policy_.after_forward == AfterForward::keep) {
+      held += bytes[unit];
+      names += (names.empty() ? "" : ", ") + fmt::format("{} ({} bytes)", list_.units()[unit], bytes[unit]);
+    } else if (bytes[unit] > largest) {
+      largest = bytes[unit];
+      largest_unit = unit;
+    }
+  }
+  if (held + largest > policy_.live_bytes) {
+    throw base::ConfigError(fmt::format(
+        "technique.live_parameters_mb allows {} bytes of gathered parameters, but through a pass stay {}{}: at "
+        "least {:.3f} MiB are needed",
+        policy_.live_bytes, names.empty() ? "none" : names,
+        largest > 0 ? fmt::format(", and beside them comes {} ({} bytes)", list_.units()[largest_unit], largest) : "",
+        static_cast<double>(held + largest) / (1024.0 * 1024.0)));
+  }
+}
+
+void ParameterFlow::begin_step() {
+  for (auto& group : groups_) {
+    if (group.transient && !group.plan.gathered) {
+      allocate_storage(group.working, MemoryCategory::gathered, "the working copy of the parameters");
+      copy_bits_or_convert(group.working, group.resting);
+    }
+  }
+}
+
+void ParameterFlow::end_micro_steps() {
+  for (auto& group : groups_) {
+    if (group.transient && !group.plan.gathered) {
+      free_storage(group.working);
+    }
+  }
+}
+
+void ParameterFlow::begin_pass() {
+  for (auto& unit : units_) {
+    unit.in_backward = unit.wants_input_gradient = false;
+  }
+}
+
+void ParameterFlow::enter(std::int64_t unit) {
+  to_start_.clear();
+  schedule_.visit(unit, to_start_);
+  for (const auto next : to_start_) {
+    start_gather(next);
+  }
+  finish_gather(unit);
+}
+
+void ParameterFlow::start_gather(std::int64_t index) {
+  auto& unit = unit_at(index);
+  unit.gathering = true;
+  const bool from_parts = !unit.parts.empty();
+  for (std::size_t i = 0; i < unit.groups.size(); ++i) {
+    auto& group = *unit.groups[i];
+    const std::string what = fmt::format("rank {}: all_gather of unit {}", communicators_.shard->rank(), name_of(index));
+    allocate_storage(group.working, MemoryCategory::gathered, what);
+    if (from_parts && unit.parts[i].scalar_type() == group.working.scalar_type()) {
+      unit.pending.push_back(
+          communicators_.part->all_gather(comm_buffer(unit.parts[i]), comm_buffer(group.working), Purpose::parameter, index));
+      continue;
+    }
+    torch::Tensor target = group.working;
+    torch::Tensor own = group.resting;
+    if (group.plan.trainable && own.scalar_type() != target.scalar_type()) {
+      own = group.owned_of(target);
+      own.copy_(group.resting);
+    } else if (own.scalar_type() != target.scalar_type()) {
+      target = group.stored = flat_empty(group.numel, dtype_of(own), MemoryCategory::gathered);
+    }
+    if (from_parts) {
+      unit.pending.push_back(
+          communicators_.part->all_gather(comm_buffer(unit.parts[i]), comm_buffer(target), Purpose::parameter, index));
+    } else {
+      unit.pending.push_back(
+          communicators_.shard->all_gather(comm_buffer(own), comm_buffer(target), Purpose::parameter, index));
+    }
+  }
+}
+
+void ParameterFlow::finish_gather(std::int64_t index) {
+  auto& unit = unit_at(index);
+  if (!unit.gathering) {
+    return;
+  }
+  for (auto& pending : unit.pending) {
+    pending.wait();
+  }
+  unit.pending.clear();
+  unit.gathering = false;
+  const bool parts_next = !unit.in_backward && after_forward_of(index) == AfterForward::keep_part && at::GradMode::is_enabled();
+  unit.parts.clear();
+  for (auto* group : unit.groups) {
+    if (group->stored.defined()) {
+      group->working.copy_(group->stored);
+      if (parts_next) {  // a frozen group travels as stored, also the second time
+        const std::int64_t part = group->numel / policy_.parts;
+        unit.parts.push_back(flat_empty(part, dtype_of(group->stored), MemoryCategory::gathered));
+        unit.parts.back().copy_(group->stored.narrow(0, communicators_.part->rank() * part, part));
+      }
+      group->stored = torch::Tensor();
+    } else if (parts_next) {
+      unit.parts.emplace_back();
+    }
+  }
+}
+
+void ParameterFlow::keep_parts(Unit& unit) {
+  for (std::size_t i = 0; i < unit.groups.size(); ++i) {
+    if (!unit.parts[i].defined()) {
+      const auto& group = *unit.groups[i];
+      const std::int64_t part = group.numel / policy_.parts;
+      unit.parts[i] = flat_empty(part, dtype_of(group.working), MemoryCategory::gathered);
+      unit.parts[i].copy_(group.working.narrow(0, communicators_.part->rank() * part, part));
+    }
+  }
+}
+
+void ParameterFlow::drop_memory(Unit& unit) {
+  for (auto* group : unit.groups) {
+    free_storage(group->working);
+    group->stored = torch::Tensor();
+  }
+}
+
+void ParameterFlow::release(std::int64_t unit) {
+  if (!schedule_.holds(unit)) {
+    return;
+  }
+  finish_gather(unit);
+  drop_memory(unit_at(unit));
+  to_start_.clear();
+  schedule_.release(unit, to_start_);
+  for (const auto next : to_start_) {
+    start_gather(next);
+  }
+}
+
+void ParameterFlow::before_forward(std::int64_t unit, bool input_needs_gradient) {
+  unit_at(unit).in_backward = false;
+  unit_at(unit).wants_input_gradient = input_needs_gradient;
+  enter(unit);
+}
+
+void ParameterFlow::after_forward(std::int64_t unit) {
+  const AfterForward choice = at::GradMode::is_enabled() ? after_forward_of(unit) : AfterForward::free;
+  if (choice == AfterForward::keep) {
+    return;
+  }
+  if (choice == AfterForward::keep_part) {
+    keep_parts(unit_at(unit));
+  }
+  release(unit);
+}
+
+void ParameterFlow::before_backward(std::int64_t index) {
+  auto& unit = unit_at(index);
+  unit.in_backward = true;
+  unit.wants_gradients = std::ranges::any_of(unit.groups, [](const auto* group) { return group->plan.trainable; });
+  enter(index);
+}
+
+void ParameterFlow::after_input_gradient(std::int64_t unit) {
+  unit_at(unit).wants_input_gradient = false;
+  leave_backward(unit);
+}
+
+void ParameterFlow::gradients_arrived(std::int64_t unit) {
+  unit_at(unit).wants_gradients = false;
+  leave_backward(unit);
+}
+
+void ParameterFlow::leave_backward(std::int64_t index) {
+  // The root's parameters may be used again by what the root still has to do below the units that it encloses.
+  const auto& unit = unit_at(index);
+  if (index != 0 && unit.in_backward && !unit.wants_gradients && !unit.wants_input_gradient) {
+    release(index);
+  }
+}
+
+void ParameterFlow::end_pass() {
+  to_start_.clear();
+  schedule_.end_pass(to_start_);
+  for (const auto unit : to_start_) {
+    finish_gather(unit);
+    drop_memory(unit_at(unit));
+  }
+  for (auto& unit : units_) {
+    unit.parts.clear();
+    unit.in_backward = false;
+  }
+}
+
+void ParameterFlow::publish(std::size_t index) {
+  auto& group = groups_[index];
+  if (group.plan.gathered || group.transient) {
+    return;  // gathered, or copied, when it is used
+  }
+  if (group.owned_numel == group.numel && group.resting.scalar_type() == group.working.scalar_type()) {
+    return;  // updated in place
+  }
+  const torch::Tensor own = group.owned_of(group.working);
+  if (group.resting.scalar_type() != own.scalar_type()) {
+    own.copy_(group.resting);
+  }
+  published_.push_back(communicators_.shard->all_gather(comm_buffer(own), comm_buffer(group.working), Purpose::parameter,
+                                                        static_cast<std::int64_t>(index)));
+}
+
+void ParameterFlow::finish_publishing() {
+  for (auto& pending : published_) {
+    pending.wait();
+  }
+  published_.clear();
+}
+
+torch::Tensor ParameterFlow::whole(FlatGroup& group) {
+  if (group.owned_numel == group.numel) {
+    return group.resting;
+  }
+  torch::Tensor all = flat_empty(group.numel, dtype_of(group.resting), MemoryCategory::other);
+  communicators_.shard->all_gather(comm_buffer(group.resting), comm_buffer(all), Purpose::control, 0).wait();
+  return all;
+}
+
+}  // namespace shardmark::parallel
