@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "app/build_info.hpp"
+#include "app/in_world.hpp"
 #include "app/run_facts.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -26,6 +27,7 @@
 #include "record/writer.hpp"
 #include "train/export.hpp"
 #include "train/stop_request.hpp"
+#include "train/strategy_options.hpp"
 #include "train/trainer.hpp"
 #include "workloads/table.hpp"
 
@@ -46,58 +48,6 @@ std::vector<Row> gather_rows(world::World& world, const std::vector<Row>& mine) 
     }
   }
   return all;
-}
-
-base::DType dtype_of(const std::string& name) {
-  return name == "bf16" ? base::DType::bf16 : base::DType::fp32;
-}
-
-constexpr double kMiB = 1024.0 * 1024.0;
-
-/// What the technique's policy is made from; a key that nobody gave leaves the choice to the profile.
-void fill_policy_options(const config::RunConfig& config, const world::World& world, parallel::StrategyOptions& options) {
-  const auto& technique = config.technique;
-  const auto given = [&](const char* key) { return config.is_given(std::string("technique.") + key); };
-  options.profile = technique.profile;
-  if (technique.bucket_mb > 0) {
-    options.bucket_bytes = static_cast<std::int64_t>(technique.bucket_mb * kMiB);
-  }
-  if (technique.prefetch > 0) {
-    options.prefetch = technique.prefetch;
-  }
-  if (given("reshard_after_forward")) {
-    const auto& [word, number] = technique.reshard_after_forward;
-    options.after_forward = word == "true"    ? parallel::AfterForward::free
-                            : word == "false" ? parallel::AfterForward::keep
-                                              : parallel::AfterForward::keep_part;
-    options.parts = number;
-  }
-  if (given("persistence_threshold")) {
-    options.persistence_threshold = technique.persistence_threshold;
-  }
-  if (given("live_parameters_mb")) {
-    options.live_bytes = static_cast<std::int64_t>(technique.live_parameters_mb * kMiB);
-  }
-  options.shard_group = technique.shard_group.word == "node" ? world.node_size() : technique.shard_group.number;
-}
-
-parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
-                                           const world::World& world) {
-  parallel::StrategyOptions options;
-  options.order = config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
-  options.micro_steps = batch.accumulation;
-  options.no_sync = config.technique.accumulation == "no_sync";
-  options.overlap = config.technique.overlap;
-  options.allow_unused = config.technique.unused_parameters == "allow";
-  options.decay_matrices_only = config.optimizer.decay == "matrices";
-  options.seed = static_cast<std::uint64_t>(config.numerics.seed);
-  options.precision = {dtype_of(config.precision.parameters), dtype_of(config.precision.compute),
-                       dtype_of(config.precision.reduce), dtype_of(config.precision.state), dtype_of(config.precision.frozen)};
-  options.optimizer = {config.optimizer.name,  config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
-                       config.optimizer.eps,   config.optimizer.weight_decay, config.optimizer.momentum,
-                       options.precision.state};
-  fill_policy_options(config, world, options);
-  return options;
 }
 
 class Session {
@@ -132,7 +82,7 @@ class Session {
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
-    strategy_ = parallel::make_strategy(config_.technique.name, strategy_options(config_, batch_, world_),
+    strategy_ = parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size()),
                                         communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     peak_ = device::measure_gemm_peak();
@@ -142,7 +92,11 @@ class Session {
 
   base::ExitCode train() {
     metrics::Recorder recorder(communication_->communicator(), writer_.get());
-    train::Trainer trainer({config_, batch_, *workload_, *strategy_, *communication_, recorder, faults_});
+    train::TrainerParts parts{config_, batch_, *workload_, *strategy_, *communication_, recorder, faults_};
+    if (!config_.output.gradients.empty()) {
+      parts.on_first_gradients = [this](parallel::Strategy& strategy) { write_gradients(strategy); };
+    }
+    train::Trainer trainer(std::move(parts));
     init_s_ = base::now_s() - start_s_;
     const train::Outcome outcome = trainer.run();
     export_parameters();
@@ -216,6 +170,13 @@ class Session {
     if (config_.measure.warmup_steps < kMinWarmupSteps) {
       base::log_warning(fmt::format("measure.warmup_steps = {} is below {}: no throughput is given",
                                     config_.measure.warmup_steps, kMinWarmupSteps));
+    }
+  }
+
+  void write_gradients(parallel::Strategy& strategy) {
+    const auto gradients = strategy.gather_gradients();
+    if (world_.rank() == 0) {
+      train::write_tensors(config_.output.gradients + "/gradients.safetensors", gradients);
     }
   }
 
@@ -338,20 +299,6 @@ class Session {
   std::int64_t save_bytes_ = -1;
 };
 
-/// Whether every rank sees this error by construction, so that one message is enough.
-bool is_common(const std::exception& error) {
-  return dynamic_cast<const base::NumericsError*>(&error) != nullptr ||
-         dynamic_cast<const base::MismatchError*>(&error) != nullptr ||
-         dynamic_cast<const base::RemoteError*>(&error) != nullptr || dynamic_cast<const base::ConfigError*>(&error) != nullptr;
-}
-
-[[noreturn]] void end_job(world::World& world, const std::exception& error, base::ExitCode code) {
-  if (!is_common(error)) {
-    world.report_failure(code, error.what());
-  }
-  world.abort(code);
-}
-
 }  // namespace
 
 base::ExitCode run_session(world::World& world, config::RunConfig config, base::FaultPlan& faults, double start_s) {
@@ -378,7 +325,7 @@ base::ExitCode run_session(world::World& world, config::RunConfig config, base::
     if (orderly) {
       return code;
     }
-    end_job(world, error, code);
+    end_job(world, error);
   }
 }
 

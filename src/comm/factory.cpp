@@ -37,4 +37,8 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
   return {std::make_unique<CountingCommunicator>(std::move(made)), checking, alone ? "self" : "mpi"};
 }
 
+CommunicatorStack make_self_communicator() {
+  return {std::make_unique<CountingCommunicator>(std::make_unique<SelfCommunicator>("self")), nullptr, "self"};
+}
+
 }  // namespace shardmark::comm

@@ -49,4 +49,7 @@ class CommunicatorStack {
 /// Throws EnvironmentError (exit 5) if this build or machine lacks the backend.
 [[nodiscard]] CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options);
 
+/// One rank alone, whatever the world: every rank that calls it works for itself.
+[[nodiscard]] CommunicatorStack make_self_communicator();
+
 }  // namespace shardmark::comm

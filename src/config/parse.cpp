@@ -261,4 +261,19 @@ RunConfig load_config(const LoadRequest& request) {
   return Loader(request).load();
 }
 
+void set_value(RunConfig& config, const std::string& key, const std::string& value, const std::string& origin) {
+  const Key* known = find_key(key);
+  if (known == nullptr) {
+    throw base::ConfigError("unknown key " + key);
+  }
+  if (auto problem = assign_text(*known, value, config)) {
+    throw base::ConfigError(std::move(*problem));
+  }
+  for (auto& entry : config.origins) {
+    if (entry.key == key) {
+      entry = {key, value_text(*known, config), origin};
+    }
+  }
+}
+
 }  // namespace shardmark::config

@@ -27,4 +27,8 @@ struct LoadRequest {
 /// SHARDMARK_PRESETS, else the folder beside the installed program, else the source tree's. Throws EnvironmentError.
 [[nodiscard]] std::string find_preset_dir();
 
+/// Gives one key another value, as --set would, and says where it came from. Combinations are not checked again. Throws
+/// ConfigError for an unknown key or a value that is not accepted.
+void set_value(RunConfig& config, const std::string& key, const std::string& value, const std::string& origin);
+
 }  // namespace shardmark::config

@@ -66,9 +66,9 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
   num_trainable_groups_ = 0;
   for (auto& plan : plan_groups_in_order(facts_, order, policy_, options_.precision.alignment())) {
     num_trainable_groups_ += plan.trainable ? 1U : 0U;
-    groups_.emplace_back(std::move(plan), policy_, options_.precision, rules, shard);
+    // Bound, and its storage freed where it comes and goes, before the next group takes memory.
+    bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, rules, shard));
   }
-  bind_values();
   parameters_.emplace(groups_, *list_, policy_, ParameterFlow::Communicators{&gather_communicator(), part_.get()});
   gradients_.emplace(groups_, *list_, GradientFlow::Communicators{&scatter_communicator(), replica_.get()},
                      GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
@@ -76,17 +76,15 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
                      [this](std::int64_t unit) { parameters_->gradients_arrived(unit); });
 }
 
-void FlatStrategy::bind_values() {
-  for (auto& group : groups_) {
-    for (const auto& tensor : group.plan.layout.tensors) {
-      auto& parameter = list_->parameters()[static_cast<std::size_t>(tensor.index)];
-      // A version counter of its own: autograd may not mistake a gather in backward for a change of the value it saved.
-      parameter.value = group.working.narrow(0, tensor.offset, tensor.numel).view(parameter.shape).variable_data();
-      parameter.value.set_requires_grad(parameter.trainable);
-    }
-    if (group.transient) {
-      free_storage(group.working);
-    }
+void FlatStrategy::bind_values(FlatGroup& group) {
+  for (const auto& tensor : group.plan.layout.tensors) {
+    auto& parameter = list_->parameters()[static_cast<std::size_t>(tensor.index)];
+    // A version counter of its own: autograd may not mistake a gather in backward for a change of the value it saved.
+    parameter.value = group.working.narrow(0, tensor.offset, tensor.numel).view(parameter.shape).variable_data();
+    parameter.value.set_requires_grad(parameter.trainable);
+  }
+  if (group.transient) {
+    free_storage(group.working);
   }
 }
 

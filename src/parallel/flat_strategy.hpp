@@ -42,7 +42,7 @@ class FlatStrategy final : public Strategy {
  private:
   void split_groups();
   void build(const std::vector<std::int64_t>& order);
-  void bind_values();
+  void bind_values(FlatGroup& group);
   void bind_optimizer(std::vector<std::vector<torch::Tensor>> states);
   void fill_initial_values(const InitialValue& initial);
   void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);

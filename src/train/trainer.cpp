@@ -13,7 +13,6 @@
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
 #include "metrics/rows.hpp"
-#include "train/export.hpp"
 #include "train/schedule.hpp"
 #include "train/stop_request.hpp"
 
@@ -31,14 +30,14 @@ comm::SumOrder order_of(const config::RunConfig& config) {
 }  // namespace
 
 Trainer::Trainer(TrainerParts parts)
-    : parts_(parts),
-      communicator_(parts.communication.communicator()),
-      sampler_({parts.workload.num_rows(), parts.batch.global_batch, parts.config.data.shuffle,
-                static_cast<std::uint64_t>(parts.config.data.seed)}),
-      progress_(parts.config.measure.warmup_steps + parts.config.measure.steps * parts.config.measure.blocks,
-                communicator_.rank() == 0),
-      total_steps_(parts.config.measure.warmup_steps + parts.config.measure.steps * parts.config.measure.blocks),
-      global_rows_(static_cast<std::size_t>(parts.batch.global_batch)),
+    : parts_(std::move(parts)),
+      communicator_(parts_.communication.communicator()),
+      sampler_({parts_.workload.num_rows(), parts_.batch.global_batch, parts_.config.data.shuffle,
+                static_cast<std::uint64_t>(parts_.config.data.seed)}),
+      progress_(parts_.config.measure.warmup_steps + parts_.config.measure.steps * parts_.config.measure.blocks,
+                communicator_.rank() == 0 && !parts_.quiet),
+      total_steps_(parts_.config.measure.warmup_steps + parts_.config.measure.steps * parts_.config.measure.blocks),
+      global_rows_(static_cast<std::size_t>(parts_.batch.global_batch)),
       loss_scale_(at::zeros({}, at::kFloat)) {}
 
 Outcome Trainer::run() {
@@ -79,8 +78,8 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   reduce_control(step);
   result_.gradient = parts_.strategy.finish_gradients();
   times.backward_s += base::now_s() - start;
-  if (step == 0 && !parts_.config.output.gradients.empty()) {
-    write_gradients();
+  if (step == 0 && parts_.on_first_gradients) {
+    parts_.on_first_gradients(parts_.strategy);
   }
   parts_.faults.reach(FaultPhase::optimizer, step);
   device::set_memory_phase(MemoryPhase::optimizer);
@@ -111,7 +110,8 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
   work_ = {};
   const std::int64_t share = batch.micro_batch * batch.accumulation;
   for (std::int64_t micro = 0; micro < batch.accumulation; ++micro) {
-    const std::int64_t first_slot = communicator_.rank() * share + micro * batch.micro_batch;
+    const std::int64_t first_slot =
+        communicator_.rank() * share + (parts_.reverse_rows ? batch.accumulation - 1 - micro : micro) * batch.micro_batch;
     const std::span<const std::int64_t> rows(global_rows_.data() + first_slot, static_cast<std::size_t>(batch.micro_batch));
     const model::ForwardKey key{static_cast<std::uint64_t>(parts_.config.numerics.seed), step, first_slot, true};
     const Batch loaded = parts_.workload.load(rows, key);
@@ -187,6 +187,9 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   SM_CHECK(row.total_s > 0, "the clock went backwards");
   parts_.recorder.add(row);
   progress_.step_done(step, result_.loss, sampler_.real_rows(step), now);
+  if (parts_.on_step) {
+    parts_.on_step(result_.loss, result_.gradient.norm);
+  }
   if (!result_.applied && config.numerics.on_nonfinite == "fail") {
     progress_.finish();
     end_block();
@@ -201,13 +204,6 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   if (every > 0 && (step + 1) % every == 0) {
     check_replicas(step);
     step_end_s_ = base::now_s();
-  }
-}
-
-void Trainer::write_gradients() {
-  const auto gradients = parts_.strategy.gather_gradients();
-  if (communicator_.rank() == 0) {
-    write_tensors(parts_.config.output.gradients + "/gradients.safetensors", gradients);
   }
 }
 

@@ -3,6 +3,7 @@
 // changes the run is made from values that are equal on all ranks.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ struct TrainerParts {
   comm::CommunicatorStack& communication;
   metrics::Recorder& recorder;
   base::FaultPlan& faults;
+  bool quiet = false;  // no progress
+  /// Micro-steps take their rows from the end of the rank's share: another order of additions, for proofs.
+  bool reverse_rows = false;
+  /// Called once gradients of step 0 are reduced, before clipping, on every rank; collective calls are allowed.
+  std::function<void(parallel::Strategy&)> on_first_gradients = {};
+  /// Called after each step with what all ranks agree on.
+  std::function<void(double loss, double grad_norm)> on_step = {};
 };
 
 /// A number that a run proves or states.
@@ -69,7 +77,6 @@ class Trainer {
   void reduce_control(std::int64_t step);
   void apply_update(std::int64_t step);
   void record_step(std::int64_t step, std::int64_t block, const StepTimes& times);
-  void write_gradients();
   void end_block();
   void check_replicas(std::int64_t step);
   [[nodiscard]] double evaluate();
