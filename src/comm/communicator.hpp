@@ -34,7 +34,8 @@ struct Buffer {
 /// One collective as asked for. All ranks of the group must start equal descriptions in the same order: operation,
 /// reduction, order, counts, dtype, root, purpose and tag.
 ///   all_reduce      receive = whole buffer, in place (send unused)
-///   reduce_scatter  send = size x n elements, receive = n elements, rank r gets part r; receive may be part r of send
+///   reduce_scatter  send = size x n elements, receive = n elements, rank r gets part r; receive may be part r of send. A sum
+///                   of bf16 may be received in fp32, not rounded: half a tree, whose other half another group adds
 ///   all_gather      send = n elements, receive = size x n; send may be part r of receive
 ///   broadcast       receive = buffer, from `root`
 ///   all_to_all      send and receive = size x n elements; part p goes to rank p; no overlap
@@ -50,6 +51,10 @@ struct Collective {
   std::int64_t tag = 0;  // says which bucket, unit or step; compared by the checking decorator, printed on a deadline
   /// Bytes of the whole padded buffer: what `message_bytes` of a record means.
   [[nodiscard]] std::int64_t message_bytes() const;
+  /// Of the elements that travel.
+  [[nodiscard]] base::DType message_dtype() const {
+    return operation == Operation::reduce_scatter ? send.dtype : receive.dtype;
+  }
 };
 
 /// Nominal bytes one rank of a group of `size` puts on the wire (design section 3): all_reduce 2 (g-1)/g S, barrier 0,

@@ -46,7 +46,7 @@ std::int64_t CollectiveCounts::count(const Collective& collective, const std::st
   if (!counting_) {
     return -1;
   }
-  const Key key{collective.operation, collective.purpose, collective.receive.dtype, collective.message_bytes(), group};
+  const Key key{collective.operation, collective.purpose, collective.message_dtype(), collective.message_bytes(), group};
   auto found = index_.find(key);
   if (found == index_.end()) {
     found = index_.emplace(key, static_cast<std::int64_t>(rows_.size())).first;

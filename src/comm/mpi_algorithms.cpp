@@ -14,7 +14,7 @@ Plan Algorithm::begin(const Collective& collective, int tag) {
 }
 
 std::int64_t Algorithm::element_bytes() const {
-  return static_cast<std::int64_t>(base::size_of(collective_.receive.dtype));
+  return static_cast<std::int64_t>(base::size_of(collective_.message_dtype()));
 }
 
 std::int64_t Algorithm::chunk_elements(std::int64_t limit_bytes) const {

@@ -101,14 +101,18 @@ void DirectSum::post_first(Round& round) {
 
 void DirectSum::post_second(Round& round) {
   const Piece mine = piece(group_.rank(), round.index);
-  std::byte* sum = own_ + round.index * chunk_ * element_bytes();
+  std::byte* sum = own_ + round.index * chunk_ * static_cast<std::int64_t>(base::size_of(collective_.receive.dtype));
   if (mine.count > 0) {
     sources_[static_cast<std::size_t>(group_.rank())] = whole_ + mine.begin * element_bytes();
     for (int i = 0; i < group_.size() - 1; ++i) {
       sources_[static_cast<std::size_t>(peer(i))] = round.staging.data() + i * chunk_ * element_bytes();
     }
-    kernels::tree_reduce(sources_.data(), group_.size(), sum, mine.count, collective_.receive.dtype,
-                         tree_operation(collective_.reduction));
+    if (collective_.receive.dtype != collective_.message_dtype()) {
+      kernels::tree_sum_widened(sources_.data(), group_.size(), reinterpret_cast<float*>(sum), mine.count);
+    } else {
+      kernels::tree_reduce(sources_.data(), group_.size(), sum, mine.count, collective_.receive.dtype,
+                           tree_operation(collective_.reduction));
+    }
   }
   if (collective_.operation == Operation::reduce_scatter) {
     return;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "kernels/tree_sum.hpp"
 
 namespace shardmark::comm {
 
@@ -10,7 +11,10 @@ Ticket SelfCommunicator::start(const Collective& collective) {
   check_shape(collective, 1);
   const bool copies = collective.operation == Operation::reduce_scatter || collective.operation == Operation::all_gather ||
                       collective.operation == Operation::all_to_all;
-  if (copies && collective.send.data != collective.receive.data && collective.receive.count > 0) {
+  if (collective.receive.dtype != collective.message_dtype()) {
+    const void* source = collective.send.data;
+    kernels::tree_sum_widened(&source, 1, static_cast<float*>(collective.receive.data), collective.receive.count);
+  } else if (copies && collective.send.data != collective.receive.data && collective.receive.count > 0) {
     std::memcpy(collective.receive.data, collective.send.data, static_cast<std::size_t>(collective.receive.bytes()));
   }
   return ++issued_;

@@ -146,4 +146,12 @@ void tree_reduce(const void* const* sources, int num_sources, void* out, std::in
   }
 }
 
+void tree_sum_widened(const void* const* sources, int num_sources, float* out, std::int64_t count) {
+  SM_CHECK(num_sources > 0, "a reduction needs a source");
+  const auto* typed = reinterpret_cast<const Bf16* const*>(sources);
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    reduce_block<Add, Bf16>(typed, num_sources, begin, out + begin, std::min(kBlock, count - begin));
+  }
+}
+
 }  // namespace shardmark::kernels

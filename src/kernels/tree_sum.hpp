@@ -16,6 +16,10 @@ enum class TreeOperation : std::uint8_t { sum, max, min };
 void tree_reduce(const void* const* sources, int num_sources, void* out, std::int64_t count, base::DType dtype,
                  TreeOperation operation);
 
+/// The sum of bf16 host buffers as it is before rounding, in fp32: for a tree whose next level lies elsewhere. `out` overlaps
+/// no source. Does not allocate.
+void tree_sum_widened(const void* const* sources, int num_sources, float* out, std::int64_t count);
+
 #ifdef SM_WITH_CUDA
 /// The most sources one launch takes.
 inline constexpr int kMaxDeviceSources = 256;

@@ -160,7 +160,11 @@ void GradientFlow::start_reduction(std::size_t index) {
       flight.pending = shard.all_reduce(comm_buffer(send), Purpose::gradient, tag, options_.order);
     }
   } else {
-    flight.received = direct ? group.owned_gradient : group.owned_of(send);
+    // Across replicas an ordered sum goes on in fp32: it is rounded at the start and at the end only.
+    const bool half_tree = communicators_.replica != nullptr && options_.order == comm::SumOrder::ordered && !is_fp32(send);
+    flight.received = half_tree ? flat_empty(group.owned_numel, base::DType::fp32, MemoryCategory::buckets)
+                      : direct  ? group.owned_gradient
+                                : group.owned_of(send);
     flight.pending =
         shard.reduce_scatter(comm_buffer(send), comm_buffer(flight.received), Purpose::gradient, tag, options_.order);
   }
@@ -192,6 +196,9 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
 void GradientFlow::finish_flight(Flight& flight) {
   auto& group = groups_[flight.group];
   const torch::NoGradGuard no_grad;
+  if (dtype_of(flight.received) != options_.reduce) {
+    flight.received = flight.received.to(scalar_type(options_.reduce));
+  }
   if (flight.received.data_ptr() != group.owned_gradient.data_ptr()) {
     if (micro_step_ == 0 || options_.rules.no_sync) {
       copy_bits_or_convert(group.owned_gradient, flight.received);

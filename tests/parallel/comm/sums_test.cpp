@@ -75,6 +75,23 @@ TEST_P(Sums, ReduceScatterInPlaceGivesTheSame) {
   EXPECT_ON_ALL_RANKS(equal);
 }
 
+TEST(HalfTree, Bf16ReceivedInFp32IsTheUnroundedSum) {
+  for (const std::int64_t count : {0, 1, 20, 1009, 300'011}) {
+    const auto communicator = make_mpi();
+    const std::int64_t whole = count * communicator->size();
+    Elements narrow = rank_values(DType::bf16, whole, communicator->rank());
+    Elements wide(DType::fp32, whole);
+    for (std::int64_t i = 0; i < whole; ++i) {
+      wide.set(i, narrow.get(i));
+    }
+    Elements found(DType::fp32, count);
+    Elements expected(DType::fp32, count);
+    communicator->reduce_scatter(narrow.buffer(), found.buffer(), Purpose::gradient, 1, SumOrder::ordered).wait();
+    communicator->reduce_scatter(wide.buffer(), expected.buffer(), Purpose::gradient, 2, SumOrder::ordered).wait();
+    EXPECT_ON_ALL_RANKS(found == expected);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Sums,
                          ::testing::Combine(::testing::Values(DType::fp32, DType::bf16, DType::fp64, DType::int64),
                                             ::testing::Values(0, 1, 20, 1009, 30011), ::testing::ValuesIn(kCuts)),
