@@ -143,7 +143,7 @@ TEST_P(Queue, PendingAndTickets) {
 TEST_P(Queue, BuffersThatDoNotFitAreRefused) {
   Elements send(DType::fp32, 7 * communicator().size() + 1);
   Elements receive(DType::fp32, 7);
-  Elements other(DType::bf16, 7 * communicator().size());
+  Elements other(DType::fp64, 7 * communicator().size());
   const auto scatter = [&](Elements& from) {
     static_cast<void>(communicator().reduce_scatter(from.buffer(), receive.buffer(), Purpose::gradient, 1));
   };
