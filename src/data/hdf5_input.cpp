@@ -159,6 +159,15 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
 
+std::size_t run_length(std::span<const std::int64_t> rows) {
+  std::size_t length = 1;
+  const std::int64_t step = rows[0] < 0 ? 0 : 1;
+  while (length < rows.size() && rows[length] == rows[length - 1] + step) {
+    ++length;
+  }
+  return length;
+}
+
 void read_rows(const Dataset& dataset, RowRange rows, hid_t memory_type, void* out) {
   if (rows.count == 0) {
     return;

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,5 +50,8 @@ struct RowRange {
 };
 /// Reads rows of a 1-D or 2-D dataset into memory of the given native type.
 void read_rows(const Dataset& dataset, RowRange rows, hid_t memory_type, void* out);
+
+/// How many of `rows` from the front on can be read together: consecutive rows, or fillers (-1). `rows` is not empty.
+[[nodiscard]] std::size_t run_length(std::span<const std::int64_t> rows);
 
 }  // namespace shardmark::data

@@ -248,16 +248,6 @@ void copy_row(const std::vector<T>& kept, std::int64_t row, std::span<T> out) {
   std::copy_n(first, out.size(), out.begin());
 }
 
-/// Length of the run at the front: consecutive rows, or fillers.
-std::size_t run_length(std::span<const std::int64_t> rows) {
-  std::size_t length = 1;
-  const std::int64_t step = rows[0] < 0 ? 0 : 1;
-  while (length < rows.size() && rows[length] == rows[length - 1] + step) {
-    ++length;
-  }
-  return length;
-}
-
 }  // namespace
 
 void VectorsFile::read(std::span<const std::int64_t> rows, const VectorRows& out) {

@@ -53,20 +53,27 @@ inline void write_text_attribute(hid_t file, const std::string& name, const std:
   record::hdf5_check(H5Awrite(attribute.get(), type.get(), data), "H5Awrite", "test file");
 }
 
-inline void write_vectors(const std::string& path, const VectorsToWrite& content) {
+/// A new file with the attributes of its kind; an empty kind and a version of -1 are left out.
+[[nodiscard]] inline record::FileHandle create_data_file(const std::string& path, const std::string& kind,
+                                                         std::int64_t schema_version, bool variable_length_text = false) {
   record::prepare_hdf5();
-  const record::FileHandle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), "H5Fcreate", "test file");
-  if (!content.kind.empty()) {
-    write_text_attribute(file.get(), "kind", content.kind, content.variable_length_text);
-    write_text_attribute(file.get(), "sha256", "cafe", content.variable_length_text);
+  record::FileHandle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), "H5Fcreate", "test file");
+  if (!kind.empty()) {
+    write_text_attribute(file.get(), "kind", kind, variable_length_text);
+    write_text_attribute(file.get(), "sha256", "cafe", variable_length_text);
   }
-  if (content.schema_version >= 0) {
+  if (schema_version >= 0) {
     const record::DataspaceHandle space(H5Screate(H5S_SCALAR), "H5Screate", "test file");
     const record::AttributeHandle attribute(
         H5Acreate2(file.get(), "schema_version", H5T_NATIVE_INT64, space.get(), H5P_DEFAULT, H5P_DEFAULT), "H5Acreate2",
         "test file");
-    record::hdf5_check(H5Awrite(attribute.get(), H5T_NATIVE_INT64, &content.schema_version), "H5Awrite", "test file");
+    record::hdf5_check(H5Awrite(attribute.get(), H5T_NATIVE_INT64, &schema_version), "H5Awrite", "test file");
   }
+  return file;
+}
+
+inline void write_vectors(const std::string& path, const VectorsToWrite& content) {
+  const auto file = create_data_file(path, content.kind, content.schema_version, content.variable_length_text);
   write_dataset(file.get(), "features", content.features);
   write_dataset(file.get(), "targets", content.targets);
 }
