@@ -7,6 +7,7 @@ namespace shardmark::workloads {
 
 std::span<const train::WorkloadEntry> table() {
   static const std::vector<train::WorkloadEntry> entries{
+      {"lm", "decoder-only language model (Llama) on rows of tokens", make_lm},
       {"mlp", "multi-layer perceptron on vectors: regression or classification", make_mlp},
   };
   return entries;

@@ -14,6 +14,7 @@ namespace shardmark::workloads {
 [[nodiscard]] std::unique_ptr<train::Workload> make_workload(const config::RunConfig& config);
 
 /// The makers, one per file of this folder.
+[[nodiscard]] std::unique_ptr<train::Workload> make_lm(const config::RunConfig& config);
 [[nodiscard]] std::unique_ptr<train::Workload> make_mlp(const config::RunConfig& config);
 
 }  // namespace shardmark::workloads

@@ -16,6 +16,7 @@ constexpr Range kGlobalRows{.low = 0, .high = 1e12};
 constexpr Range kMicroSteps{.low = 0, .high = 1e6};
 constexpr Range kSteps{.low = 0, .high = 1e9};
 constexpr Range kWidth{.low = 0, .high = 1e6};
+constexpr Range kVocabulary{.low = 0, .high = 1e7};
 constexpr Range kLayers{.low = 0, .high = 1e4};
 // Whole numbers up to here are exact in a double, so that other programs read the same seed.
 constexpr Range kSeed{.low = 0, .high = 9e15};
@@ -87,7 +88,21 @@ std::vector<Key> model_and_data_keys() {
       number("model.width", {"0", kWidth}, "width of the hidden layers", SM_MEMBER(model.width)),
       number("model.layers", {"0", kLayers}, "hidden layers", SM_MEMBER(model.layers)),
       number("model.classes", {"0", kWidth}, "classes, or outputs of a regression", SM_MEMBER(model.classes)),
-      flag("model.activation_checkpointing", "false", "blocks keep no activations: backward computes them again",
+      number("model.vocab_size", {"0", kVocabulary}, "tokens that a language model knows", SM_MEMBER(model.vocab_size)),
+      number("model.hidden_size", {"0", kWidth}, "width of a language model", SM_MEMBER(model.hidden_size)),
+      number("model.intermediate_size", {"0", kWidth}, "width of its MLPs", SM_MEMBER(model.intermediate_size)),
+      number("model.num_hidden_layers", {"0", kLayers}, "its decoder blocks", SM_MEMBER(model.num_hidden_layers)),
+      number("model.num_attention_heads", {"0", kLayers}, "query heads of a block", SM_MEMBER(model.num_attention_heads)),
+      number("model.num_key_value_heads", {"0", kLayers}, "heads of keys and values; 0 = num_attention_heads",
+             SM_MEMBER(model.num_key_value_heads)),
+      number("model.head_dim", {"0", kLayers}, "width of a head; 0 = hidden_size / num_attention_heads",
+             SM_MEMBER(model.head_dim)),
+      number("model.rope_theta", {"10000.0", {.low = 1, .high = 1e12, .without_low = true}}, "base of the rotary positions",
+             SM_MEMBER(model.rope_theta)),
+      number("model.rms_norm_eps", {"1e-05", kShare}, "added to the mean square in RMSNorm", SM_MEMBER(model.rms_norm_eps)),
+      flag("model.tie_word_embeddings", "false", "the head is the embedding", SM_MEMBER(model.tie_word_embeddings)),
+      flag("model.activation_checkpointing", "false",
+           "backward runs each block again instead of keeping its activations; same bits",
            SM_MEMBER(model.activation_checkpointing)),
       text("data.path", "HDF5 data file made by scripts/prepare_data.py; \"\" = synthetic rows", SM_MEMBER(data.path)),
       text("data.eval_path", "held-out rows for the quality after training; \"\" = none", SM_MEMBER(data.eval_path)),
@@ -98,6 +113,8 @@ std::vector<Key> model_and_data_keys() {
              SM_MEMBER(data.micro_batch)),
       number("data.accumulation", {"0", kMicroSteps, "steps"}, "micro-steps per optimizer step; 0 = what the batch keys give",
              SM_MEMBER(data.accumulation)),
+      number("data.sequence_length", {"0", kWidth, "tokens"}, "positions of a row; a data file must have rows of this length",
+             SM_MEMBER(data.sequence_length)),
       flag("data.shuffle", "true", "rows in an order drawn anew each epoch", SM_MEMBER(data.shuffle)),
       number("data.seed", {"42", kSeed}, "of the row order and of synthetic rows", SM_MEMBER(data.seed)),
   };

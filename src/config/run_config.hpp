@@ -27,6 +27,17 @@ struct ModelSection {
   std::int64_t width = 0;
   std::int64_t layers = 0;  // hidden layers of an MLP
   std::int64_t classes = 0;
+  // Of language models, under config.json's names.
+  std::int64_t vocab_size = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0;
+  std::int64_t num_key_value_heads = 0;  // 0 = num_attention_heads
+  std::int64_t head_dim = 0;             // 0 = hidden_size / num_attention_heads
+  double rope_theta = 0;
+  double rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
   bool activation_checkpointing = false;
 };
 struct DataSection {
@@ -35,6 +46,7 @@ struct DataSection {
   std::int64_t global_batch = 0;
   std::int64_t micro_batch = 0;
   std::int64_t accumulation = 0;
+  std::int64_t sequence_length = 0;
   bool shuffle = true;
   std::int64_t seed = 0;
 };

@@ -1,0 +1,103 @@
+#include "model/transformer.hpp"
+
+#include "base/error.hpp"
+
+namespace shardmark::model {
+namespace {
+
+constexpr double kInitialDeviation = 0.02;  // initializer_range of the public configurations
+
+/// Positions (T) or (N, T) to tables of cosines and sines, each angle for both halves of a head.
+AttentionContext rotary_tables(const torch::Tensor& frequencies, const torch::Tensor& positions) {
+  const torch::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * frequencies;
+  const torch::Tensor both = at::cat({angles, angles}, -1);
+  return {.cos_TD = both.cos(), .sin_TD = both.sin(), .mask_NTT = {}};
+}
+
+/// Rotates the first half of each head against the second, in fp32.
+torch::Tensor rotate(const torch::Tensor& x_NHTD, const AttentionContext& context) {
+  const torch::Tensor x = x_NHTD.to(at::kFloat);
+  const auto halves = x.chunk(2, -1);
+  const torch::Tensor turned = at::cat({-halves[1], halves[0]}, -1);
+  return (x * context.cos_TD + turned * context.sin_TD).to(x_NHTD.scalar_type());
+}
+
+}  // namespace
+
+Projection::Projection(ParameterList& list, const std::string& name, std::int64_t width_in, std::int64_t width_out)
+    : weight_(&list.add(name + ".weight", {width_out, width_in}, Init::normal(0, kInitialDeviation))) {}
+
+torch::Tensor Projection::forward(const torch::Tensor& x) const {
+  return at::linear(x, weight_->value);
+}
+
+RmsNorm::RmsNorm(ParameterList& list, const std::string& name, std::int64_t width, double epsilon)
+    : weight_(&list.add(name + ".weight", {width}, Init::constant(1))), epsilon_(epsilon) {}
+
+torch::Tensor RmsNorm::forward(const torch::Tensor& x) const {
+  const torch::Tensor wide = x.to(at::kFloat);
+  const torch::Tensor normalised = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
+  return normalised.to(x.scalar_type()) * weight_->value;
+}
+
+torch::Tensor rotary_frequencies(double theta, std::int64_t head_width) {
+  SM_CHECK(head_width % 2 == 0, "rotary positions need heads of an even width");
+  const torch::Tensor exponents = at::arange(0, head_width, 2, at::kFloat) / static_cast<double>(head_width);
+  return 1.0 / at::pow(at::Scalar(theta), exponents);
+}
+
+AttentionContext causal_context(const torch::Tensor& frequencies, std::int64_t length) {
+  return rotary_tables(frequencies, at::arange(length, frequencies.options()));
+}
+
+AttentionContext packed_context(const torch::Tensor& frequencies, const torch::Tensor& segment_ids_NT) {
+  const std::int64_t length = segment_ids_NT.size(1);
+  const torch::Tensor column_T = at::arange(length, segment_ids_NT.options().dtype(at::kLong));
+  // A segment starts where its number differs from the one before; its positions count from there.
+  const torch::Tensor differs = segment_ids_NT.slice(1, 1).ne(segment_ids_NT.slice(1, 0, length - 1));
+  const torch::Tensor first = at::ones({segment_ids_NT.size(0), 1}, differs.options());
+  const torch::Tensor starts_NT = std::get<0>(at::cummax(at::cat({first, differs}, 1).mul(column_T), 1));
+  AttentionContext context = rotary_tables(frequencies, (column_T - starts_NT).unsqueeze(1));
+  const torch::Tensor same = segment_ids_NT.unsqueeze(2).eq(segment_ids_NT.unsqueeze(1));
+  context.mask_NTT = same.logical_and(column_T.unsqueeze(1).ge(column_T.unsqueeze(0))).unsqueeze(1);
+  return context;
+}
+
+SelfAttention::SelfAttention(ParameterList& list, const std::string& name, const AttentionShape& shape)
+    : shape_(shape),
+      q_(list, name + ".q_proj", shape.hidden, shape.heads * shape.head_width),
+      k_(list, name + ".k_proj", shape.hidden, shape.kv_heads * shape.head_width),
+      v_(list, name + ".v_proj", shape.hidden, shape.kv_heads * shape.head_width),
+      o_(list, name + ".o_proj", shape.heads * shape.head_width, shape.hidden) {
+  SM_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads must be a multiple of key and value heads");
+}
+
+torch::Tensor SelfAttention::forward(const torch::Tensor& x_NTC, const AttentionContext& context) const {
+  const std::int64_t rows = x_NTC.size(0);
+  const std::int64_t length = x_NTC.size(1);
+  const auto split = [&](const torch::Tensor& x, std::int64_t heads) {
+    return x.view({rows, length, heads, shape_.head_width}).transpose(1, 2);
+  };
+  const torch::Tensor q_NHTD = rotate(split(q_.forward(x_NTC), shape_.heads), context);
+  const torch::Tensor k_NKTD = rotate(split(k_.forward(x_NTC), shape_.kv_heads), context);
+  const torch::Tensor v_NKTD = split(v_.forward(x_NTC), shape_.kv_heads);
+  std::optional<torch::Tensor> mask;
+  if (context.mask_NTT.defined()) {
+    mask = context.mask_NTT;
+  }
+  const torch::Tensor mixed_NHTD =
+      at::scaled_dot_product_attention(q_NHTD, k_NKTD, v_NKTD, mask, /*dropout_p=*/0.0, /*is_causal=*/!mask,
+                                       /*scale=*/std::nullopt, /*enable_gqa=*/shape_.heads != shape_.kv_heads);
+  return o_.forward(mixed_NHTD.transpose(1, 2).reshape({rows, length, shape_.heads * shape_.head_width}));
+}
+
+GatedMlp::GatedMlp(ParameterList& list, const std::string& name, std::int64_t hidden, std::int64_t width)
+    : gate_(list, name + ".gate_proj", hidden, width),
+      up_(list, name + ".up_proj", hidden, width),
+      down_(list, name + ".down_proj", width, hidden) {}
+
+torch::Tensor GatedMlp::forward(const torch::Tensor& x_NTC) const {
+  return down_.forward(at::silu(gate_.forward(x_NTC)) * up_.forward(x_NTC));
+}
+
+}  // namespace shardmark::model
