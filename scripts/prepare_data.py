@@ -3,10 +3,11 @@
 
   prepare_data.py digits   -o digits.h5      1,797 images of 8 x 8, pixel / 16, with labels 0 to 9
   prepare_data.py diabetes -o diabetes.h5    442 rows of 10 measurements and one target, standardised
+  prepare_data.py text     -o text.h5        English text as rows of tokens: see `text --help`
 
-FILE.h5 gets the training rows, FILE.eval.h5 the held-out ones: every fifth row of the source (4, 9, 14, ...). Both sets lie
-in the wheel of scikit-learn; --source names that wheel, an unpacked folder or the table itself, and without it the wheel is
-downloaded (10 MB) into $SHARDMARK_DEPS/downloads.
+FILE.h5 gets the training rows, FILE.eval.h5 the held-out ones: of digits and diabetes every fifth row of the source (4, 9,
+14, ...). These two lie in the wheel of scikit-learn; --source names that wheel, an unpacked folder or the table itself, and
+without it the wheel is downloaded (10 MB) into $SHARDMARK_DEPS/downloads.
 
 Where the data come from and under what licence, as far as a source says so, stands in each file (attributes source, license).
 
@@ -27,6 +28,9 @@ import zlib
 import h5py
 import numpy
 
+from prepare import text
+from prepare.text import Problem
+
 SCHEMA_VERSION = 1
 WHEEL_VERSION = "1.9.1"
 HELD_OUT_EVERY = 5
@@ -36,14 +40,6 @@ DATA_FOLDER = "sklearn/datasets/data/"
 # a licence of the data. UCI licenses what is donated to it under CC BY 4.0 (https://archive-beta.ics.uci.edu/donation, 4).
 DIGITS_LICENSE = "CC BY 4.0 by the donation policy of the UCI repository; not stated by scikit-learn, which ships a copy"
 DIABETES_LICENSE = "not stated by the source"
-
-
-class Problem(Exception):
-    """Ends the program with a message and an exit code."""
-
-    def __init__(self, message, code=2):
-        super().__init__(message)
-        self.code = code
 
 
 def download_wheel():
@@ -177,8 +173,12 @@ def main(arguments=None):
         command.add_argument("--source", type=pathlib.Path, help="wheel, unpacked folder or table (default: download the wheel)")
         command.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="FILE.h5",
                              help="training rows; held-out rows go to FILE.eval.h5")
+    text.add_command(commands)
     options = parser.parse_args(arguments)
     try:
+        if options.set == "text":
+            text.run(options)
+            return 0
         if options.output.suffix != ".h5":
             raise Problem(f"-o {options.output} must end in .h5")
         if not options.output.parent.is_dir():
