@@ -97,7 +97,7 @@ std::vector<Key> model_and_data_keys() {
              SM_MEMBER(model.num_key_value_heads)),
       number("model.head_dim", {"0", kLayers}, "width of a head; 0 = hidden_size / num_attention_heads",
              SM_MEMBER(model.head_dim)),
-      number("model.rope_theta", {"10000.0", {.low = 1, .high = 1e12, .without_low = true}}, "base of the rotary positions",
+      number("model.rope_theta", {"10000.0", {.low = 0, .high = 1e12, .without_low = true}}, "base of the rotary positions",
              SM_MEMBER(model.rope_theta)),
       number("model.rms_norm_eps", {"1e-05", kShare}, "added to the mean square in RMSNorm", SM_MEMBER(model.rms_norm_eps)),
       flag("model.tie_word_embeddings", "false", "the head is the embedding", SM_MEMBER(model.tie_word_embeddings)),
