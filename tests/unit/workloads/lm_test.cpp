@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "model/unit.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/tokens_writer.hpp"
+#include "workloads/table.hpp"
+
+namespace shardmark::workloads {
+namespace {
+
+config::RunConfig tiny() {
+  config::RunConfig config;
+  config.workload.name = "lm";
+  config.model.vocab_size = 256;
+  config.model.hidden_size = 64;
+  config.model.intermediate_size = 160;
+  config.model.num_hidden_layers = 2;
+  config.model.num_attention_heads = 4;
+  config.model.rope_theta = 10'000;
+  config.model.rms_norm_eps = 1e-5;
+  config.model.tie_word_embeddings = true;
+  config.data.sequence_length = 32;
+  return config;
+}
+
+std::unique_ptr<train::Workload> make_bound(const config::RunConfig& config) {
+  auto workload = make_workload(config);
+  for (auto& parameter : workload->parameters().parameters()) {
+    parameter.value = at::empty(parameter.shape, at::kFloat);
+    model::fill_initial({parameter.value.data_ptr<float>(), static_cast<std::size_t>(parameter.numel())}, parameter.init, 3,
+                        parameter.name, 0);
+    parameter.value.requires_grad_();
+  }
+  return workload;
+}
+
+struct PassCounter final : model::UnitObserver {
+  void before_forward(std::int64_t unit) override { roots += unit == 0 ? 1 : 0; }
+  void after_forward(std::int64_t /*unit*/) override {}
+  void before_backward(std::int64_t /*unit*/) override {}
+  void after_input_gradient(std::int64_t /*unit*/) override {}
+  int roots = 0;
+};
+
+TEST(LanguageModel, HeadsDefaultToTheNamedOnesAndTheirWidthToAnEvenSplit) {
+  EXPECT_EQ(make_workload(tiny())->parameters().numel(), 110'912);
+}
+
+TEST(LanguageModel, AFillerTouchesNeitherTargetsNorLoss) {
+  const auto workload = make_bound(tiny());
+  const std::vector<std::int64_t> rows{5, 9};
+  const std::vector<std::int64_t> filled{5, -1, 9, -1};
+  EXPECT_EQ(workload->targets(rows), 62);
+  EXPECT_EQ(workload->targets(filled), 62);
+  EXPECT_EQ(workload->work(filled).samples, 2);
+  EXPECT_EQ(workload->work(filled).padded_tokens, 64);
+  const auto loss = [&](const auto& which) { return workload->loss_sum(workload->load(which, {})).template item<double>(); };
+  // The same sum of 62 terms in another order: the bound of equally right runs, 2e-6.
+  EXPECT_NEAR(loss(filled) / loss(rows), 1, 2e-6);
+}
+
+TEST(LanguageModel, EvaluationIsOnePassForAnyNumberOfRows) {
+  config::RunConfig config = tiny();
+  // Held-out rows come from a file; without one there are none.
+  EXPECT_EQ(make_workload(config)->num_eval_rows(), 0);
+  const testing::TemporaryFolder folder;
+  testing::TokensToWrite content;
+  content.input_ids.shape = content.labels.shape = {9, 32};
+  for (int i = 0; i < 9 * 32; ++i) {
+    content.input_ids.values.push_back(i % 251);
+    content.labels.values.push_back(i % 32 == 0 ? -100 : i % 251);
+  }
+  testing::write_tokens(folder.file("held_out.h5"), content);
+  config.data.eval_path = folder.file("held_out.h5");
+  const auto workload = make_bound(config);
+  PassCounter counter;
+  workload->parameters().set_observer(&counter);
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(workload->num_eval_rows()));
+  std::iota(all.begin(), all.end(), 0);
+  ASSERT_EQ(all.size(), 9U);
+  const auto whole = workload->evaluate(all);
+  const auto none = workload->evaluate({});
+  EXPECT_EQ(counter.roots, 2);
+  EXPECT_EQ(none.sum, 0);
+  EXPECT_EQ(none.weight, 0);
+  EXPECT_EQ(whole.weight, 31.0 * static_cast<double>(all.size()));
+  const auto front = workload->evaluate(std::span(all).first(3));
+  const auto back = workload->evaluate(std::span(all).subspan(3));
+  EXPECT_NEAR((front.sum + back.sum) / whole.sum, 1, 2e-6);
+}
+
+}  // namespace
+}  // namespace shardmark::workloads
