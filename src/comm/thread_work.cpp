@@ -68,7 +68,11 @@ class Work {
     for (const auto& collective : asked_) {
       sources.push_back(at(collective.*buffer, first));
     }
-    kernels::tree_reduce(sources.data(), size_, out, count, mine_.receive.dtype, tree_operation(mine_.reduction));
+    if (mine_.receive.dtype != mine_.message_dtype()) {
+      kernels::tree_sum_widened(sources.data(), size_, static_cast<float*>(out), count);
+    } else {
+      kernels::tree_reduce(sources.data(), size_, out, count, mine_.receive.dtype, tree_operation(mine_.reduction));
+    }
   }
 
   /// Elements of an all_reduce that `rank` sums: they need not divide evenly.

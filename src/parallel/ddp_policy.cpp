@@ -7,6 +7,7 @@ namespace shardmark::parallel {
 
 Policy ddp_policy(const StrategyOptions& options, std::int64_t ranks) {
   Policy policy;
+  policy.ranks = ranks;
   policy.rebuild_buckets = ranks > 1;
   apply_bucket_options(options, policy);
   return policy;

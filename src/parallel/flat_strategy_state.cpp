@@ -1,5 +1,8 @@
 // What FlatStrategy tells of itself: whole tensors, hashes, predictions.
 
+#include <algorithm>
+
+#include "base/error.hpp"
 #include "base/random.hpp"
 #include "optim/vector_ops.hpp"
 #include "parallel/comm_buffer.hpp"
@@ -73,7 +76,10 @@ Replica FlatStrategy::replica() const {
 }
 
 void FlatStrategy::flip_bit(std::int64_t element) {
-  auto& group = groups_.front();
+  const auto holds_values = [](const FlatGroup& group) { return group.owned_numel > 0; };
+  const auto found = std::ranges::find_if(groups_, holds_values);
+  SM_CHECK(found != groups_.end(), "no parameter to flip a bit of");
+  const auto& group = *found;
   const torch::Tensor& values = group.transient ? group.resting : group.working;
   auto* bytes = static_cast<std::uint8_t*>(values.data_ptr());
   bytes[static_cast<std::size_t>(element % values.numel()) * static_cast<std::size_t>(values.element_size())] ^= 1U;

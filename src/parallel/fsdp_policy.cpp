@@ -27,6 +27,7 @@ std::string divisors_between(std::int64_t low, std::int64_t high, std::int64_t o
 
 Policy fsdp_policy(const StrategyOptions& options, std::int64_t ranks) {
   Policy policy;
+  policy.ranks = ranks;
   policy.shard_parameters = policy.shard_gradients = policy.shard_state = true;
   policy.shards = options.shard_group == 0 ? ranks : options.shard_group;
   policy.after_forward = options.after_forward.value_or(AfterForward::free);

@@ -23,13 +23,19 @@ void GatherSchedule::drop(std::int64_t unit) {
   held_bytes_ -= bytes(unit);
 }
 
-void GatherSchedule::visit(std::int64_t unit, std::vector<std::int64_t>& start) {
+void GatherSchedule::visit(std::int64_t unit, std::vector<std::int64_t>& start, std::vector<std::int64_t>& drop_now) {
   if (bytes(unit) == 0) {
     return;
   }
   if (!recording_ && (cursor_ >= order_.size() || order_[cursor_] != unit)) {
     order_.resize(cursor_);
     recording_ = true;
+    for (std::size_t other = 0; other < states_.size(); ++other) {
+      if (states_[other] == State::ahead && static_cast<std::int64_t>(other) != unit) {
+        drop_now.push_back(static_cast<std::int64_t>(other));
+        drop(static_cast<std::int64_t>(other));
+      }
+    }
   }
   if (recording_) {
     order_.push_back(unit);

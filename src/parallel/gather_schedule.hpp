@@ -10,7 +10,7 @@ namespace shardmark::parallel {
 class GatherSchedule {
  public:
   struct Options {
-    std::int64_t prefetch = 1;        // units ahead of use
+    std::int64_t prefetch = 1;        // units ahead of use; the root may come beside them
     std::int64_t prefetch_bytes = 0;  // and their bytes, 0 = no limit
     std::int64_t budget_bytes = 0;    // most held at once, 0 = no limit
   };
@@ -19,8 +19,9 @@ class GatherSchedule {
   GatherSchedule(std::vector<std::int64_t> unit_bytes, Options options);
 
   /// The unit is about to be used. Appends to `start` what to gather now, in order: the unit itself if it is not held, then
-  /// those ahead. The first pass records the order of visits; a later pass that leaves it is recorded anew from there.
-  void visit(std::int64_t unit, std::vector<std::int64_t>& start);
+  /// those ahead. The first pass records the order of visits; a later pass that leaves it is recorded anew from there, and what
+  /// was gathered ahead by the old order is appended to `drop`: free it before anything is started; it counts as released.
+  void visit(std::int64_t unit, std::vector<std::int64_t>& start, std::vector<std::int64_t>& drop);
   /// The unit's memory was freed; may allow more to be gathered ahead.
   void release(std::int64_t unit, std::vector<std::int64_t>& start);
   /// The pass is over: appends all units still held to `leftover`; they count as released.

@@ -116,6 +116,13 @@ void GradientFlow::gradient_ready(std::size_t parameter) {
   auto& value = list_.parameters()[parameter].value;
   auto& gradient = value.mutable_grad();
   SM_DCHECK(gradient.defined(), "hook of " + list_.parameters()[parameter].name + " without a gradient");
+  if (arrived_[parameter]) {
+    const auto& twice = list_.parameters()[parameter];
+    throw base::Error(base::ExitCode::failed,
+                      fmt::format("the gradient of {} (unit {}) came twice in one backward pass: recomputed units share it; "
+                                  "use it in one unit, or set model.activation_checkpointing = false",
+                                  twice.name, list_.units()[static_cast<std::size_t>(twice.unit)]));
+  }
   const std::size_t index = places_[parameter].group;
   auto& group = groups_[index];
   take(gradient, parameter, landing(group));

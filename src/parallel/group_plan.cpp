@@ -13,7 +13,7 @@ const ParameterFacts& facts_at(const std::vector<ParameterFacts>& parameters, st
 GroupPlan make_group(const std::vector<std::int64_t>& indices, const std::vector<std::int64_t>& sizes, std::int64_t alignment,
                      const Policy& policy) {
   GroupPlan group;
-  group.layout = make_layout({indices}, sizes, alignment, policy.shards).groups.front();
+  group.layout = make_layout({indices}, sizes, alignment, policy.ranks).groups.front();
   return group;
 }
 
@@ -123,7 +123,7 @@ std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& paramet
   for (const auto& parameter : parameters) {
     units = std::max(units, parameter.unit + 1);
     any = any || parameter.trainable;
-    // The root's own tensors are used before and after the other units: only theirs say where gradients start.
+    // A root's tensor that trains is taken to be used before the other units: gradients reach back through all of them.
     if (parameter.trainable && (first_trained < 0 || parameter.unit < first_trained)) {
       first_trained = parameter.unit;
     }

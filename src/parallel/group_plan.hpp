@@ -22,7 +22,7 @@ struct GroupPlan {
   std::int64_t unit = -1;  // of which all tensors are; -1: a bucket across units
   bool trainable = true;
   bool gathered = false;  // parameters sharded, whole only while their unit runs
-  LayoutGroup layout;     // begin = 0; a multiple of alignment x shards elements
+  LayoutGroup layout;     // begin = 0; a multiple of alignment x ranks elements
 };
 
 /// Groups in the order in which their gradients are reduced: as backward meets them, frozen ones last.
@@ -47,7 +47,8 @@ struct TensorPart {
 [[nodiscard]] std::vector<TensorPart> parts_within(const LayoutGroup& group, std::int64_t begin, std::int64_t end);
 
 /// Units that backward visits: all but wholly frozen ones before the first that trains. The root unit (0) encloses the others
-/// and is visited if anything trains.
+/// and is visited if anything trains. Tensors of the root count as used first: what a model uses after its blocks and may train
+/// while blocks are frozen (a head) must be a unit of its own, or more is predicted than happens.
 [[nodiscard]] std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& parameters);
 
 }  // namespace shardmark::parallel

@@ -124,7 +124,13 @@ void ParameterFlow::begin_pass() {
 
 void ParameterFlow::enter(std::int64_t unit) {
   to_start_.clear();
-  schedule_.visit(unit, to_start_);
+  to_drop_.clear();
+  schedule_.visit(unit, to_start_, to_drop_);
+  for (const auto dropped : to_drop_) {
+    finish_gather(dropped);
+    drop_memory(unit_at(dropped));
+    unit_at(dropped).parts.clear();  // its next gather is from all shards
+  }
   for (const auto next : to_start_) {
     start_gather(next);
   }
@@ -228,8 +234,8 @@ void ParameterFlow::before_forward(std::int64_t unit, bool input_needs_gradient)
 
 void ParameterFlow::after_forward(std::int64_t unit) {
   const AfterForward choice = at::GradMode::is_enabled() ? after_forward_of(unit) : AfterForward::free;
-  if (choice == AfterForward::keep) {
-    return;
+  if (choice == AfterForward::keep || !schedule_.holds(unit)) {
+    return;  // not held: a unit of empty tensors, or of persistent ones, was never gathered
   }
   if (choice == AfterForward::keep_part) {
     keep_parts(unit_at(unit));
@@ -245,7 +251,8 @@ void ParameterFlow::before_backward(std::int64_t index) {
 }
 
 void ParameterFlow::after_input_gradient(std::int64_t unit) {
-  unit_at(unit).wants_input_gradient = false;
+  // Autograd runs first what was recorded last: the unit's other gradients are in, or (unused tensors) will not come.
+  unit_at(unit).wants_input_gradient = unit_at(unit).wants_gradients = false;
   leave_backward(unit);
 }
 

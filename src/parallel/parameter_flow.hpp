@@ -82,6 +82,7 @@ class ParameterFlow final : public model::UnitObserver {
   std::vector<Unit> units_;
   GatherSchedule schedule_;
   std::vector<std::int64_t> to_start_;  // kept, so that a step allocates nothing
+  std::vector<std::int64_t> to_drop_;
   std::vector<comm::Pending> published_;
 };
 

@@ -21,6 +21,8 @@ struct Policy {
   /// After step 0, buckets are cut anew in the order in which gradients arrived.
   bool rebuild_buckets = false;
 
+  /// All ranks: every group is padded to a multiple of alignment x ranks, whatever is sharded.
+  std::int64_t ranks = 1;
   /// Ranks that share one copy: all of them, or a divisor of their number (hybrid: groups of consecutive ranks).
   std::int64_t shards = 1;
   AfterForward after_forward = AfterForward::free;

@@ -7,6 +7,7 @@ namespace shardmark::parallel {
 
 Policy zero1_policy(const StrategyOptions& options, std::int64_t ranks) {
   Policy policy;
+  policy.ranks = ranks;
   policy.shard_state = true;
   policy.shards = ranks;
   apply_bucket_options(options, policy);
