@@ -16,7 +16,7 @@ namespace {
 using record::Record;
 
 // Settings that make two runs unlike, whatever the technique. The batch is compared as what took effect, see rows_per_step.
-constexpr std::array<std::string_view, 26> kFairKeys{"workload.name",
+constexpr std::array<std::string_view, 43> kFairKeys{"workload.name",
                                                      "model.checkpoint",
                                                      "model.variant",
                                                      "model.dropout",
@@ -24,6 +24,17 @@ constexpr std::array<std::string_view, 26> kFairKeys{"workload.name",
                                                      "model.width",
                                                      "model.layers",
                                                      "model.classes",
+                                                     "model.vocab_size",
+                                                     "model.hidden_size",
+                                                     "model.intermediate_size",
+                                                     "model.num_hidden_layers",
+                                                     "model.num_attention_heads",
+                                                     "model.num_key_value_heads",
+                                                     "model.head_dim",
+                                                     "model.rope_theta",
+                                                     "model.rms_norm_eps",
+                                                     "model.tie_word_embeddings",
+                                                     "data.sequence_length",
                                                      "data.path",
                                                      "data.shuffle",
                                                      "data.seed",
@@ -40,6 +51,12 @@ constexpr std::array<std::string_view, 26> kFairKeys{"workload.name",
                                                      "optimizer.decay",
                                                      "optimizer.momentum",
                                                      "optimizer.clip_norm",
+                                                     "schedule.name",
+                                                     "schedule.warmup_steps",
+                                                     "schedule.total_steps",
+                                                     "schedule.min_lr_rate",
+                                                     "schedule.step_every",
+                                                     "schedule.gamma",
                                                      "numerics.seed",
                                                      "numerics.on_nonfinite"};
 
@@ -240,6 +257,36 @@ Comparison compare(const std::vector<Record>& records) {
     result.reasons.emplace_back("no two records share preset and rank count, or differ in rank count alone");
   }
   return result;
+}
+
+TextTable memory_table(const std::vector<Record>& records) {
+  constexpr std::array<std::string_view, 9> kCategories{"parameters",  "gradients", "optimizer_state", "gathered", "buckets",
+                                                        "activations", "workspace", "other",           "total"};
+  TextTable table;
+  table.columns = {"preset", "technique", "world_size"};
+  for (const auto category : kCategories) {
+    table.columns.push_back(fmt::format("{}_bytes", category));
+  }
+  table.columns.emplace_back("file");
+  for (const auto& record : records) {
+    std::vector<Cell> row{record.attributes.preset, record.attributes.technique, record.attributes.world_size};
+    for (const auto category : kCategories) {
+      std::int64_t most = -1;
+      for (const auto& memory : record.memory) {
+        if (memory.phase.str() == "run" && memory.category.str() == category) {
+          most = std::max(most, memory.peak_bytes);
+        }
+      }
+      if (most < 0) {
+        row.emplace_back(record::kMissing);
+      } else {
+        row.emplace_back(most);
+      }
+    }
+    row.emplace_back(std::filesystem::path(record.path).filename().string());
+    table.rows.push_back(std::move(row));
+  }
+  return table;
 }
 
 }  // namespace shardmark::analysis

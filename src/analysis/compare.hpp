@@ -25,4 +25,8 @@ struct Comparison {
 /// strong at equal global batch.
 [[nodiscard]] Comparison compare(const std::vector<record::Record>& records);
 
+/// Peak bytes of the run by category, each of the largest rank; categories peak at different moments, so they may add up to
+/// more than the total.
+[[nodiscard]] TextTable memory_table(const std::vector<record::Record>& records);
+
 }  // namespace shardmark::analysis

@@ -12,6 +12,7 @@ using Action = std::function<base::ExitCode()>;
 
 // Each declares one subcommand; its callback sets `chosen`.
 void add_run_command(CLI::App& program, Action& chosen);
+void add_plan_command(CLI::App& program, Action& chosen);
 void add_verify_command(CLI::App& program, Action& chosen);
 void add_show_command(CLI::App& program, Action& chosen);
 void add_compare_command(CLI::App& program, Action& chosen);

@@ -14,7 +14,7 @@
 namespace shardmark::app {
 namespace {
 
-base::ExitCode compare(const std::vector<std::string>& files, const std::string& format_name) {
+base::ExitCode compare(const std::vector<std::string>& files, const std::string& format_name, bool memory) {
   const auto format = analysis::parse_format(format_name);
   std::vector<record::Record> records;
   std::vector<std::string> problems;
@@ -30,6 +30,10 @@ base::ExitCode compare(const std::vector<std::string>& files, const std::string&
   }
   if (!problems.empty()) {
     throw base::ConfigError(std::move(problems));
+  }
+  if (memory) {
+    fmt::print("{}", analysis::render(analysis::memory_table(records), format));
+    return base::ExitCode::good;
   }
   const auto result = analysis::compare(records);
   fmt::print("{}", analysis::render(result.table, format));
@@ -52,7 +56,10 @@ void add_compare_command(CLI::App& program, Action& chosen) {
   auto format = std::make_shared<std::string>("table");
   command->add_option("files", *files, "records")->required();
   command->add_option("--format", *format, "table, json, csv or md");
-  command->callback([&chosen, files, format] { chosen = [files, format] { return compare(*files, *format); }; });
+  auto memory = std::make_shared<bool>(false);
+  command->add_flag("--memory", *memory, "peak memory by category instead, of the largest rank");
+  command->callback(
+      [&chosen, files, format, memory] { chosen = [files, format, memory] { return compare(*files, *format, *memory); }; });
 }
 
 }  // namespace shardmark::app

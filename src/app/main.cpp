@@ -21,6 +21,7 @@ int run_program(int argc, char** argv) {
   Action chosen;
 #ifdef SM_WITH_TRAIN
   add_run_command(program, chosen);
+  add_plan_command(program, chosen);
   add_verify_command(program, chosen);
 #endif
   add_show_command(program, chosen);

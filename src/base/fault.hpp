@@ -23,7 +23,8 @@ struct Fault {
 [[nodiscard]] Fault parse_fault(const std::string& text);
 
 /// The fault planted for one rank, if any. Process-level kinds (kill, stop, exit, raise, slow) act inside `reach`; the
-/// others (nan, bitflip, enospc, short_write, mismatch) are asked for by the code that can plant them.
+/// others (nan, bitflip, enospc, short_write, mismatch) are asked for by the code that can plant them. enospc in phase record
+/// is a full disk, in phase forward a gather that finds no memory.
 class FaultPlan {
  public:
   FaultPlan() = default;

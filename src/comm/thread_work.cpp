@@ -69,7 +69,7 @@ class Work {
       sources.push_back(at(collective.*buffer, first));
     }
     if (mine_.receive.dtype != mine_.message_dtype()) {
-      kernels::tree_sum_widened(sources.data(), size_, static_cast<float*>(out), count);
+      kernels::tree_sum_widened(sources.data(), size_, reinterpret_cast<float*>(out), count);
     } else {
       kernels::tree_reduce(sources.data(), size_, out, count, mine_.receive.dtype, tree_operation(mine_.reduction));
     }

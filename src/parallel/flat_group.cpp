@@ -28,12 +28,13 @@ torch::Tensor flat_empty(std::int64_t numel, base::DType type, MemoryCategory ca
   return at::empty({numel}, scalar_type(type));
 }
 
-void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::string& what) {
+void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::string& what, bool planted) {
   const MemoryScope scope(category);
   auto* storage = flat.storage().unsafeGetStorageImpl();
   const auto bytes = flat.nbytes();
+  constexpr std::size_t kMoreThanThereIs = std::size_t{1} << 60U;
   try {
-    storage->set_data_ptr_noswap(c10::GetAllocator(flat.device().type())->allocate(bytes));
+    storage->set_data_ptr_noswap(c10::GetAllocator(flat.device().type())->allocate(planted ? kMoreThanThereIs : bytes));
   } catch (const std::exception& error) {
     throw base::MemoryError(
         fmt::format("{}: no memory for {} bytes ({}); a smaller technique.prefetch or "

@@ -22,8 +22,9 @@ namespace shardmark::parallel {
 [[nodiscard]] torch::Tensor flat_empty(std::int64_t numel, base::DType type, device::MemoryCategory category);
 
 /// Gives the storage of a flat tensor fresh memory, or takes it away. Views of the tensor, also ones that autograd saved, see
-/// the change; their version does not. Throws base::MemoryError naming `what`.
-void allocate_storage(const torch::Tensor& flat, device::MemoryCategory category, const std::string& what);
+/// the change; their version does not. Throws base::MemoryError naming `what`. `planted`: asks for more than there can be.
+void allocate_storage(const torch::Tensor& flat, device::MemoryCategory category, const std::string& what,
+                      bool planted = false);
 void free_storage(const torch::Tensor& flat);
 [[nodiscard]] bool has_storage(const torch::Tensor& flat);
 

@@ -69,7 +69,9 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
     // Bound, and its storage freed where it comes and goes, before the next group takes memory.
     bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, rules, shard));
   }
-  parameters_.emplace(groups_, *list_, policy_, ParameterFlow::Communicators{&gather_communicator(), part_.get()});
+  parameters_.emplace(groups_, *list_, policy_, gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision),
+                      ParameterFlow::Communicators{&gather_communicator(), part_.get()},
+                      [this] { return gather_is_to_fail(); });
   gradients_.emplace(groups_, *list_, GradientFlow::Communicators{&scatter_communicator(), replica_.get()},
                      GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
                                            options_.allow_unused, policy_.shard_state, policy_.shard_gradients},
@@ -132,7 +134,13 @@ void FlatStrategy::fill_part(FlatGroup& group, const TensorPart& part, const Ini
   }
 }
 
+bool FlatStrategy::gather_is_to_fail() {
+  return options_.faults != nullptr &&
+         options_.faults->due(base::FaultPhase::forward, step_, base::FaultKind::enospc).has_value();
+}
+
 void FlatStrategy::begin_step() {
+  ++step_;
   broadcast_buffers();
   gradients_->forget_nonfinite();
   parameters_->begin_step();

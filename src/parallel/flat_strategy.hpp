@@ -48,6 +48,7 @@ class FlatStrategy final : public Strategy {
   void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);
   void broadcast_buffers();
   void rebuild();
+  [[nodiscard]] bool gather_is_to_fail();
   [[nodiscard]] std::string describe_nonfinite();
   [[nodiscard]] std::vector<GroupPlan> plans() const;
   [[nodiscard]] StepShape shape() const;
@@ -71,6 +72,7 @@ class FlatStrategy final : public Strategy {
   std::optional<GradientFlow> gradients_;
   bool rebuilt_ = false;
   std::int64_t broadcasts_ = 0;
+  std::int64_t step_ = -1;
 };
 
 }  // namespace shardmark::parallel

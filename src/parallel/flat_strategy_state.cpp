@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include <algorithm>
 #include "base/error.hpp"
+
 #include "base/random.hpp"
 #include "optim/vector_ops.hpp"
 #include "parallel/comm_buffer.hpp"
@@ -94,8 +96,12 @@ std::vector<GroupPlan> FlatStrategy::plans() const {
 }
 
 StepShape FlatStrategy::shape() const {
-  return {options_.micro_steps, options_.no_sync, options_.order == comm::SumOrder::ordered, communicator_.size(),
-          optimizer_->state_bytes_per_element()};
+  return {options_.micro_steps,
+          options_.no_sync,
+          options_.order == comm::SumOrder::ordered,
+          communicator_.size(),
+          optimizer_->state_bytes_per_element(),
+          options_.overlap};
 }
 
 std::int64_t FlatStrategy::padding_elements() const {
@@ -119,7 +125,12 @@ Payload FlatStrategy::payload_per_step() const {
 }
 
 device::CategoryBytes FlatStrategy::predicted_bytes() const {
-  return predicted_persistent(plans(), policy_, options_.precision, shape());
+  auto bytes = predicted_persistent(plans(), policy_, options_.precision, shape());
+  const auto transient = predicted_transient(plans(), visited_by_backward(facts_), policy_, options_.precision, shape());
+  bytes[static_cast<std::size_t>(device::MemoryCategory::gathered)] =
+      std::max(transient.gathered_forward, transient.gathered_backward);
+  bytes[static_cast<std::size_t>(device::MemoryCategory::buckets)] = transient.buckets;
+  return bytes;
 }
 
 }  // namespace shardmark::parallel

@@ -185,7 +185,7 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
     // Only buckets cost memory while they travel.
     const bool must = wait || (flights_.size() > leave && groups_[flight.group].bucket.defined());
     if (must) {
-      flight.pending.wait();
+      wait_for(flight.pending, [&] { return describe(flight); });
     } else if (!flight.pending.done()) {
       return;
     }
@@ -198,6 +198,14 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
     finish_flight(flight);
     flights_.pop_front();
   }
+}
+
+std::string GradientFlow::describe(const Flight& flight) const {
+  const auto& plan = groups_[flight.group].plan;
+  const auto& first = list_.parameters()[static_cast<std::size_t>(plan.layout.tensors.front().index)];
+  return fmt::format("{} of the gradients of {}", options_.scatter && !flight.across_replicas ? "reduce_scatter" : "all_reduce",
+                     plan.unit >= 0 ? "unit " + list_.units()[static_cast<std::size_t>(plan.unit)]
+                                    : "the bucket that starts with " + first.name);
 }
 
 void GradientFlow::finish_flight(Flight& flight) {

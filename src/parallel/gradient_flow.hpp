@@ -78,6 +78,7 @@ class GradientFlow {
   /// Moves flights on in order; `leave` may stay under way.
   void advance(std::size_t leave, bool wait);
   void finish_flight(Flight& flight);
+  [[nodiscard]] std::string describe(const Flight& flight) const;
   [[nodiscard]] bool reduces_now() const { return !options_.rules.no_sync || micro_step_ + 1 == options_.rules.micro_steps; }
   [[nodiscard]] bool adds_to_landing() const { return options_.rules.no_sync && micro_step_ > 0; }
   void report_unused(const std::vector<std::size_t>& unused) const;

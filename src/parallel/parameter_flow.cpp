@@ -14,33 +14,18 @@ namespace {
 using comm::Purpose;
 using device::MemoryCategory;
 
-/// Bytes of a group while it is whole: the working copy, and the stored one where that is of another type.
-std::int64_t live_bytes(const FlatGroup& group) {
-  const auto width = static_cast<std::int64_t>(group.working.element_size());
-  const bool stored_too = !group.plan.trainable && group.resting.scalar_type() != group.working.scalar_type();
-  return group.numel * (width + (stored_too ? static_cast<std::int64_t>(group.resting.element_size()) : 0));
-}
-
-std::vector<std::int64_t> bytes_by_unit(const std::deque<FlatGroup>& groups, std::size_t units) {
-  std::vector<std::int64_t> bytes(units, 0);
-  for (const auto& group : groups) {
-    if (group.plan.gathered) {
-      bytes[static_cast<std::size_t>(group.plan.unit)] += live_bytes(group);
-    }
-  }
-  return bytes;
-}
-
 }  // namespace
 
 ParameterFlow::ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList& list, const Policy& policy,
-                             Communicators communicators)
+                             std::vector<std::int64_t> unit_bytes, Communicators communicators, OutOfMemory out_of_memory)
     : groups_(groups),
       list_(list),
       policy_(policy),
       communicators_(communicators),
+      out_of_memory_(std::move(out_of_memory)),
+      unit_bytes_(std::move(unit_bytes)),
       units_(list.units().size()),
-      schedule_(bytes_by_unit(groups, list.units().size()), {policy.prefetch, policy.prefetch_bytes, policy.live_bytes}) {
+      schedule_(unit_bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(unit_bytes_, policy)}) {
   bool gathers = false;
   for (auto& group : groups_) {
     if (group.plan.gathered) {
@@ -72,8 +57,9 @@ void ParameterFlow::check_budget() const {
   if (policy_.live_bytes == 0) {
     return;
   }
-  const auto bytes = bytes_by_unit(groups_, units_.size());
-  std::int64_t held = 0;
+  const auto& bytes = unit_bytes_;
+  // What keep_part leaves of the units counts as well.
+  std::int64_t held = policy_.live_bytes - gather_budget(bytes, policy_);
   std::int64_t largest = 0;
   std::size_t largest_unit = 0;
   std::string names;
@@ -144,7 +130,7 @@ void ParameterFlow::start_gather(std::int64_t index) {
   for (std::size_t i = 0; i < unit.groups.size(); ++i) {
     auto& group = *unit.groups[i];
     const std::string what = fmt::format("rank {}: all_gather of unit {}", communicators_.shard->rank(), name_of(index));
-    allocate_storage(group.working, MemoryCategory::gathered, what);
+    allocate_storage(group.working, MemoryCategory::gathered, what, out_of_memory_());
     if (from_parts && unit.parts[i].scalar_type() == group.working.scalar_type()) {
       unit.pending.push_back(
           communicators_.part->all_gather(comm_buffer(unit.parts[i]), comm_buffer(group.working), Purpose::parameter, index));
@@ -174,7 +160,7 @@ void ParameterFlow::finish_gather(std::int64_t index) {
     return;
   }
   for (auto& pending : unit.pending) {
-    pending.wait();
+    wait_for(pending, [&] { return "all_gather of unit " + name_of(index); });
   }
   unit.pending.clear();
   unit.gathering = false;

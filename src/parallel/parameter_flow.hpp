@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "model/unit.hpp"
 #include "parallel/flat_group.hpp"
 #include "parallel/gather_schedule.hpp"
+#include "parallel/predict.hpp"
 
 namespace shardmark::parallel {
 
@@ -24,9 +26,14 @@ class ParameterFlow final : public model::UnitObserver {
     comm::Communicator* part = nullptr;   // k of them, for AfterForward::keep_part
   };
 
+  /// Says whether the next gather of this step finds no memory: a planted fault.
+  using OutOfMemory = std::function<bool()>;
+
   /// Takes over `list`'s units: where parameters are gathered, it becomes the list's observer. Everything is lent.
   /// Throws base::ConfigError if the budget cannot hold a unit beside those that stay through a pass, naming them.
-  ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList& list, const Policy& policy, Communicators communicators);
+  /// `unit_bytes`: gathered_bytes_by_unit.
+  ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList& list, const Policy& policy,
+                std::vector<std::int64_t> unit_bytes, Communicators communicators, OutOfMemory out_of_memory);
   ~ParameterFlow() override;
 
   /// Copies in another type that last a whole step are made.
@@ -79,6 +86,8 @@ class ParameterFlow final : public model::UnitObserver {
   model::ParameterList& list_;
   Policy policy_;
   Communicators communicators_;
+  OutOfMemory out_of_memory_;
+  std::vector<std::int64_t> unit_bytes_;
   std::vector<Unit> units_;
   GatherSchedule schedule_;
   std::vector<std::int64_t> to_start_;  // kept, so that a step allocates nothing

@@ -1,5 +1,10 @@
 #include "parallel/predict.hpp"
 
+#include <algorithm>
+#include <utility>
+
+#include "parallel/gather_schedule.hpp"
+
 namespace shardmark::parallel {
 namespace {
 
@@ -83,6 +88,148 @@ device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups,
     }
     add(MemoryCategory::optimizer_state, owned * shape.state_bytes);
   }
+  return bytes;
+}
+
+std::vector<std::int64_t> gathered_bytes_by_unit(const std::vector<GroupPlan>& groups, std::size_t num_units,
+                                                 const Precision& precision) {
+  std::vector<std::int64_t> bytes(num_units, 0);
+  for (const auto& group : groups) {
+    if (group.gathered) {
+      const bool stored_too = !group.trainable && precision.frozen != precision.compute;
+      bytes[static_cast<std::size_t>(group.unit)] +=
+          group.layout.numel() * (bytes_of(precision.compute) + (stored_too ? bytes_of(precision.frozen) : 0));
+    }
+  }
+  return bytes;
+}
+
+std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Policy& policy) {
+  if (policy.live_bytes == 0 || policy.after_forward != AfterForward::keep_part) {
+    return policy.live_bytes;
+  }
+  std::int64_t parts = 0;
+  for (const auto bytes : unit_bytes) {
+    parts += bytes / policy.parts;
+  }
+  return std::max<std::int64_t>(1, policy.live_bytes - parts);
+}
+
+namespace {
+
+/// Drives the schedule through a pass in declared order and watches what is held.
+class PassSimulation {
+ public:
+  PassSimulation(std::vector<std::int64_t> unit_bytes, std::vector<bool> visited, const Policy& policy)
+      : bytes_(std::move(unit_bytes)),
+        visited_(std::move(visited)),
+        policy_(policy),
+        schedule_(bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(bytes_, policy)}) {
+    visited_.resize(bytes_.size(), false);
+  }
+
+  void run(std::int64_t& forward, std::int64_t& backward) {
+    const auto units = static_cast<std::int64_t>(bytes_.size());
+    parts_ = 0;
+    visit(0, forward);
+    for (std::int64_t unit = 1; unit < units; ++unit) {
+      visit(unit, forward);
+      leave_forward(unit, forward);
+    }
+    leave_forward(0, forward);
+    if (visited_[0]) {
+      visit(0, backward);
+    }
+    for (std::int64_t unit = units - 1; unit > 0; --unit) {
+      if (visited_[static_cast<std::size_t>(unit)]) {
+        visit(unit, backward);
+        release(unit, backward);
+      }
+    }
+    none_.clear();
+    schedule_.end_pass(none_);
+  }
+
+ private:
+  [[nodiscard]] AfterForward after_forward(std::int64_t unit) const {
+    return unit == 0 && policy_.keep_root ? AfterForward::keep : policy_.after_forward;
+  }
+  void watch(std::int64_t& most) const { most = std::max(most, schedule_.held_bytes() + parts_); }
+  void visit(std::int64_t unit, std::int64_t& most) {
+    none_.clear();
+    dropped_.clear();
+    schedule_.visit(unit, none_, dropped_);
+    watch(most);
+  }
+  void release(std::int64_t unit, std::int64_t& most) {
+    none_.clear();
+    schedule_.release(unit, none_);
+    watch(most);
+  }
+  void leave_forward(std::int64_t unit, std::int64_t& most) {
+    if (after_forward(unit) == AfterForward::keep) {
+      return;
+    }
+    if (after_forward(unit) == AfterForward::keep_part) {
+      parts_ += bytes_[static_cast<std::size_t>(unit)] / policy_.parts;
+    }
+    release(unit, most);
+  }
+
+  std::vector<std::int64_t> bytes_;
+  std::vector<bool> visited_;
+  Policy policy_;
+  GatherSchedule schedule_;
+  std::int64_t parts_ = 0;
+  std::vector<std::int64_t> none_;
+  std::vector<std::int64_t> dropped_;
+};
+
+/// Buckets under way and the one that fills, in the order of reduction.
+std::int64_t bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& policy, const Precision& precision,
+                          const StepShape& shape) {
+  const bool reduced_once = shape.no_sync || shape.micro_steps == 1;
+  const bool accumulates = shape.no_sync && shape.micro_steps > 1;
+  const bool lands_in_gradient = reduced_once && (!policy.shard_gradients || accumulates);
+  if (lands_in_gradient && precision.gradient(shape.micro_steps) == precision.reduce) {
+    return 0;
+  }
+  constexpr std::size_t kUnderWay = 3;  // two travel while the next one fills (GradientFlow)
+  const std::size_t window = !shape.overlap && !lands_in_gradient ? groups.size() : shape.ranks > 1 ? kUnderWay : 1;
+  std::vector<std::int64_t> sizes;
+  for (const auto& group : groups) {
+    if (group.trainable) {
+      sizes.push_back(group.layout.numel() * bytes_of(precision.reduce));
+    }
+  }
+  std::int64_t most = 0;
+  for (std::size_t first = 0; first < sizes.size(); ++first) {
+    std::int64_t sum = 0;
+    for (std::size_t i = first; i < std::min(first + window, sizes.size()); ++i) {
+      sum += sizes[i];
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const std::vector<bool>& visited_by_backward,
+                                   const Policy& policy, const Precision& precision, const StepShape& shape) {
+  TransientBytes bytes;
+  PassSimulation pass(gathered_bytes_by_unit(groups, visited_by_backward.size(), precision), visited_by_backward, policy);
+  pass.run(bytes.gathered_forward, bytes.gathered_backward);  // records the order
+  bytes = {};
+  pass.run(bytes.gathered_forward, bytes.gathered_backward);
+  for (const auto& group : groups) {
+    const bool own_type = (group.trainable ? precision.parameters : precision.frozen) == precision.compute;
+    if (!group.gathered && !own_type && !(group.trainable && policy.shard_state)) {
+      bytes.gathered_forward += group.layout.numel() * bytes_of(precision.compute);
+      bytes.gathered_backward += group.layout.numel() * bytes_of(precision.compute);
+    }
+  }
+  bytes.buckets = bucket_bytes(groups, policy, precision, shape);
   return bytes;
 }
 

@@ -18,6 +18,7 @@ struct StepShape {
   bool ordered = false;
   std::int64_t ranks = 1;
   std::int64_t state_bytes = 0;  // of all optimizer states of an element
+  bool overlap = true;
 };
 
 /// Nominal bytes of gradients and parameters that one rank sends in an optimizer step.
@@ -27,5 +28,23 @@ struct StepShape {
 /// What stays on one rank between steps, by category.
 [[nodiscard]] device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups, const Policy& policy,
                                                          const Precision& precision, const StepShape& shape);
+
+/// Bytes of each unit's gathered parameters while it is whole: the working copy, and beside it the stored one of frozen groups
+/// of another type.
+[[nodiscard]] std::vector<std::int64_t> gathered_bytes_by_unit(const std::vector<GroupPlan>& groups, std::size_t num_units,
+                                                               const Precision& precision);
+
+/// Bytes that gathered units may take at once, 0 = no limit: the policy's, less what keep_part leaves of every unit.
+[[nodiscard]] std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Policy& policy);
+
+/// The most that comes and goes within the passes of a step, in steady state.
+struct TransientBytes {
+  std::int64_t gathered_forward = 0;  // gathered units, what stays of them, copies in the type of compute
+  std::int64_t gathered_backward = 0;
+  std::int64_t buckets = 0;  // gradients on their way; an upper bound, for reductions may end early
+};
+[[nodiscard]] TransientBytes predicted_transient(const std::vector<GroupPlan>& groups,
+                                                 const std::vector<bool>& visited_by_backward, const Policy& policy,
+                                                 const Precision& precision, const StepShape& shape);
 
 }  // namespace shardmark::parallel

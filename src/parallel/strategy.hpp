@@ -34,6 +34,7 @@ struct StrategyOptions {
   std::uint64_t seed = 0;            // of initial values
   Precision precision;
   optim::OptimizerOptions optimizer;
+  base::FaultPlan* faults = nullptr;  // lent for the strategy's life; nullptr: none
 
   // What a technique's policy is made from. Empty: as `profile` has it.
   std::string profile = "native";  // native, fsdp2, deepspeed
@@ -105,13 +106,16 @@ class Strategy {
   [[nodiscard]] virtual std::int64_t padding_elements() const = 0;
   [[nodiscard]] virtual std::int64_t trainable_padding_elements() const = 0;
   [[nodiscard]] virtual Payload payload_per_step() const = 0;
-  /// Persistent bytes by category that the formulas of the technique give for this rank.
+  /// Bytes by category that the formulas of the technique give for this rank: what persists of parameters, gradients and
+  /// optimizer state, and the peaks of gathered parameters and buckets in steady state.
   [[nodiscard]] virtual device::CategoryBytes predicted_bytes() const = 0;
 };
 
 /// Throws base::ConfigError for an unknown technique. The communicator must outlive the strategy.
 [[nodiscard]] std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
                                                       comm::Communicator& communicator);
+/// The same technique's policy alone.
+[[nodiscard]] Policy make_policy(const std::string& technique, const StrategyOptions& options, std::int64_t ranks);
 [[nodiscard]] std::vector<std::string> technique_names();
 /// Keys of the section `technique` that a technique leaves aside: what any preset may carry and only some techniques use.
 [[nodiscard]] std::vector<std::string> unused_keys(const std::string& technique);

@@ -23,14 +23,18 @@ constexpr std::array<std::pair<std::string_view, MakePolicy>, 6> kTechniques{{
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
-                                        comm::Communicator& communicator) {
-  for (const auto& [name, make_policy] : kTechniques) {
+Policy make_policy(const std::string& technique, const StrategyOptions& options, std::int64_t ranks) {
+  for (const auto& [name, policy] : kTechniques) {
     if (name == technique) {
-      return std::make_unique<FlatStrategy>(options, make_policy(options, communicator.size()), communicator);
+      return policy(options, ranks);
     }
   }
   throw base::ConfigError("technique.name = \"" + technique + "\": accepted are " + base::join(technique_names(), ", "));
+}
+
+std::unique_ptr<Strategy> make_strategy(const std::string& technique, const StrategyOptions& options,
+                                        comm::Communicator& communicator) {
+  return std::make_unique<FlatStrategy>(options, make_policy(technique, options, communicator.size()), communicator);
 }
 
 std::vector<std::string> technique_names() {

@@ -52,7 +52,8 @@ Table memory_table() {
       .SM_COLUMN(MemoryRow, peak_bytes, "bytes", "largest in the phase, what was live at its start included", "allocator hook")
       .SM_COLUMN(MemoryRow, at_run_peak_bytes, "bytes", "live at the moment of the largest sum", "allocator hook", "",
                  "these add up to the run's peak; the peaks of categories do not")
-      .SM_COLUMN(MemoryRow, predicted_bytes, "bytes", "persistent bytes by the technique's formula, -1 where none is predicted",
+      .SM_COLUMN(MemoryRow, predicted_bytes, "bytes",
+                 "by the technique's formulas: what persists, or the peak of gathered and buckets; -1 where none is predicted",
                  "strategy")
       .take();
 }

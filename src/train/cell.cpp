@@ -25,10 +25,11 @@ CellResult run_cell(const CellParts& parts) {
   const auto batch = config::resolve_batch(parts.config, communicator.size());
   const auto workload = parts.make_workload(parts.config);
   const auto initial = open_checkpoint(parts.config.model.checkpoint, workload->parameters());
-  const auto strategy = parallel::make_strategy(parts.config.technique.name,
-                                                strategy_options(parts.config, batch, parts.node_ranks), communicator);
+  const auto strategy = parallel::make_strategy(
+      parts.config.technique.name, strategy_options(parts.config, batch, parts.node_ranks, parts.faults), communicator);
   strategy->prepare(workload->parameters(), initial);
   parts.communication.counts().reset();
+  device::reset_memory_peaks();  // what other cells held is not this one's
   metrics::Recorder recorder(communicator, nullptr);
   CellResult result;
   TrainerParts trainer_parts{parts.config, batch, *workload, *strategy, parts.communication, recorder, parts.faults};

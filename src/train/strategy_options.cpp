@@ -41,8 +41,9 @@ void fill_policy_options(const config::RunConfig& config, std::int64_t node_rank
 }  // namespace
 
 parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
-                                           std::int64_t node_ranks) {
+                                           std::int64_t node_ranks, base::FaultPlan& faults) {
   parallel::StrategyOptions options;
+  options.faults = &faults;
   options.order = config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
   options.micro_steps = batch.accumulation;
   options.no_sync = config.technique.accumulation == "no_sync";

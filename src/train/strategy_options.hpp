@@ -9,6 +9,6 @@ namespace shardmark::train {
 /// `node_ranks`: ranks on a node, what technique.shard_group = "node" means. A key that nobody gave leaves the choice to the
 /// profile.
 [[nodiscard]] parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
-                                                         std::int64_t node_ranks);
+                                                         std::int64_t node_ranks, base::FaultPlan& faults);
 
 }  // namespace shardmark::train

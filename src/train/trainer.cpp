@@ -296,6 +296,11 @@ void Trainer::check_memory() {
     add_check(fmt::format("persistent_bytes_{}", device::name_of(category)), static_cast<double>(predicted[at]),
               static_cast<double>(seen.current[at]), 0);
   }
+  // The first passes gather nothing ahead, and a run may end after them: less is no fault, more is.
+  const auto gathered = static_cast<std::size_t>(device::MemoryCategory::gathered);
+  const auto most = static_cast<double>(predicted[gathered]);
+  outcome_.checks.push_back({"peak_bytes_gathered", most, static_cast<double>(seen.run_peak[gathered]), 0,
+                             static_cast<double>(seen.run_peak[gathered]) <= most});
 }
 
 void Trainer::add_check(std::string name, double expected, double found, double tolerance) {

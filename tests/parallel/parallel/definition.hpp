@@ -61,7 +61,7 @@ class Definition {
     for_each_range([&](const torch::Tensor& value, std::int64_t begin, std::size_t /*plain*/) {
       std::memcpy(flat_values_.data_ptr<float>() + begin, value.const_data_ptr(), value.nbytes());
     });
-    optimizer_->bind(flat_values_, flat_gradients_, segments, {});
+    optimizer_->bind({{flat_values_, flat_gradients_, segments}}, {});
   }
 
   void step(std::int64_t index) {
@@ -75,7 +75,8 @@ class Definition {
         flat_gradients_.data_ptr<float>()[begin + i] = coefficient == 1.0F ? gradient : gradient * coefficient;
       }
     });
-    optimizer_->step(0.01);
+    optimizer_->begin_step();
+    optimizer_->update(0, 0.01, 1.0F);
     for_each_range([&](const torch::Tensor& value, std::int64_t begin, std::size_t /*plain*/) {
       std::memcpy(value.data_ptr(), flat_values_.const_data_ptr<float>() + begin, value.nbytes());
     });

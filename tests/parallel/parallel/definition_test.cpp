@@ -1,6 +1,7 @@
 // Training under `ordered` equals the definition bit for bit, however buckets, overlap and accumulation are set.
 
 #include <cmath>
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -60,7 +61,7 @@ TEST_P(OrderedTraining, EqualsTheDefinitionWithoutClipping) {
 
 TEST_P(OrderedTraining, EqualsTheDefinitionInOneBucketWithoutOverlap) {
   auto chosen = options();
-  chosen.bucket_bytes = 0;
+  chosen.bucket_bytes.reset();
   chosen.overlap = false;
   expect_as_defined(technique(), chosen, {}, kClip);
 }
@@ -94,15 +95,19 @@ TEST_P(OrderedTraining, ReplicasAreEqual) {
   std::set<std::uint64_t> hashes_over_time;
   for (std::int64_t step = 0; step < 3; ++step) {
     run.step(step);
-    const std::uint64_t mine = run.strategy().parameter_hash();
-    std::set<std::uint64_t> hashes;
+    const parallel::Replica mine = run.strategy().replica();
+    std::map<std::int64_t, std::set<std::uint64_t>> hashes;
     for (const auto& bytes : test_world().all_gather(std::as_bytes(std::span(&mine, 1)))) {
-      std::uint64_t theirs = 0;
+      parallel::Replica theirs;
       std::memcpy(&theirs, bytes.data(), sizeof theirs);
-      hashes.insert(theirs);
+      hashes[theirs.key].insert(theirs.hash);
     }
-    EXPECT_EQ(hashes.size(), 1U) << "after step " << step;
-    hashes_over_time.insert(mine);
+    for (const auto& [key, different] : hashes) {
+      EXPECT_EQ(different.size(), 1U) << "after step " << step << ", parts of rank " << key;
+    }
+    const bool sharded = technique() == "zero3" || technique() == "fsdp";
+    EXPECT_EQ(hashes.size(), sharded ? static_cast<std::size_t>(test_world().size()) : 1U);
+    hashes_over_time.insert(mine.hash);
   }
   EXPECT_EQ(hashes_over_time.size(), 3U) << "a hash that does not see the parameters change";
 }
@@ -111,7 +116,8 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<const char*, 
   return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_no_sync" : "_sync");
 }
 
-INSTANTIATE_TEST_SUITE_P(Techniques, OrderedTraining, ::testing::Combine(::testing::Values("ddp"), ::testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Techniques, OrderedTraining,
+                         ::testing::Combine(::testing::Values("ddp", "zero1", "zero2", "zero3", "fsdp"), ::testing::Bool()),
                          name_of_case);
 
 }  // namespace

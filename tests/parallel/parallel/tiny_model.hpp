@@ -15,6 +15,7 @@
 #include "base/random.hpp"
 #include "comm/factory.hpp"
 #include "model/parameter.hpp"
+#include "model/unit.hpp"
 #include "parallel/strategy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -123,7 +124,10 @@ class TinyRun {
     }
     strategy_->begin_micro_step(micro);
     const int size = test_world().size();
-    const auto loss = model_.loss_sum(values, step, micro, test_world().rank(), size, on_hidden);
+    // All of it is the root unit, so that techniques that gather parameters do so here.
+    const auto loss = model::run_unit(model_.list, 0, at::empty({0}), [&](const torch::Tensor& /*input*/) {
+      return model_.loss_sum(values, step, micro, test_world().rank(), size, on_hidden);
+    });
     backward(loss, size, options_.micro_steps);
     strategy_->end_micro_step();
   }

@@ -213,7 +213,9 @@ TEST(Llama, AnUntiedHeadIsAParameterOfTheRootUnit) {
 }
 
 struct Listener final : UnitObserver {
-  void before_forward(std::int64_t unit) override { heard.push_back("before forward " + std::to_string(unit)); }
+  void before_forward(std::int64_t unit, bool /*input_needs_gradient*/) override {
+    heard.push_back("before forward " + std::to_string(unit));
+  }
   void after_forward(std::int64_t unit) override { heard.push_back("after forward " + std::to_string(unit)); }
   void before_backward(std::int64_t unit) override { heard.push_back("before backward " + std::to_string(unit)); }
   void after_input_gradient(std::int64_t unit) override { heard.push_back("input gradient " + std::to_string(unit)); }

@@ -37,7 +37,7 @@ std::unique_ptr<train::Workload> make_bound(const config::RunConfig& config) {
 }
 
 struct PassCounter final : model::UnitObserver {
-  void before_forward(std::int64_t unit) override { roots += unit == 0 ? 1 : 0; }
+  void before_forward(std::int64_t unit, bool /*input_needs_gradient*/) override { roots += unit == 0 ? 1 : 0; }
   void after_forward(std::int64_t /*unit*/) override {}
   void before_backward(std::int64_t /*unit*/) override {}
   void after_input_gradient(std::int64_t /*unit*/) override {}

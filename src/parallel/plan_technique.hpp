@@ -1,0 +1,27 @@
+#pragma once
+// What a technique would hold and move on a number of ranks, without any of them: the engine's own arithmetic on a model's
+// declaration.
+
+#include <cstdint>
+#include <string>
+
+#include "device/memory_ledger.hpp"
+#include "model/parameter.hpp"
+#include "parallel/strategy.hpp"
+
+namespace shardmark::parallel {
+
+/// Of one rank. Activations, workspace and what LibTorch keeps beside are not predicted.
+struct TechniquePlan {
+  device::CategoryBytes persistent{};
+  device::CategoryBytes forward{};  // peaks in steady state
+  device::CategoryBytes backward{};
+  device::CategoryBytes optimizer{};
+  double payload_bytes = 0;  // gradients and parameters sent in an optimizer step, nominal
+};
+
+/// Throws base::ConfigError as make_strategy does.
+[[nodiscard]] TechniquePlan plan_technique(const std::string& technique, const StrategyOptions& options,
+                                           const model::ParameterList& list, std::int64_t ranks);
+
+}  // namespace shardmark::parallel
