@@ -92,8 +92,9 @@ class Verification {
  private:
   void set(const std::string& key, const std::string& value) { config::set_value(config_, key, value, "verify"); }
 
-  [[nodiscard]] train::CellResult run_cell(const config::RunConfig& config, comm::CommunicatorStack& stack, bool reverse) {
-    return train::run_cell({config, workloads::make_workload, stack, faults_, world_.node_size(), reverse});
+  [[nodiscard]] train::CellResult run_cell(const config::RunConfig& config, comm::CommunicatorStack& stack, bool reverse,
+                                           base::FaultPlan& faults) {
+    return train::run_cell({config, workloads::make_workload, stack, faults, world_.node_size(), reverse});
   }
 
   /// Every rank trains the whole global batch for itself.
@@ -103,7 +104,7 @@ class Verification {
     config::set_value(config, "data.micro_batch", std::to_string(micro_batch), "verify");
     config::set_value(config, "data.accumulation", "0", "verify");
     auto stack = comm::make_self_communicator();
-    return run_cell(config, stack, reverse);
+    return run_cell(config, stack, reverse, no_faults_);
   }
 
   [[nodiscard]] train::CellResult run_variant(const Variant& variant, const std::string& reduction) {
@@ -114,7 +115,7 @@ class Verification {
       config::set_value(config, key, value, "verify");
     }
     auto stack = comm::make_communicator(world_, {config.comm.backend, true, &faults_});
-    return run_cell(config, stack, false);
+    return run_cell(config, stack, false, faults_);
   }
 
   /// All ranks agree on the verdict: the table shows rank 0's numbers, and how many ranks failed.
@@ -139,6 +140,7 @@ class Verification {
   world::World& world_;
   config::RunConfig config_;
   base::FaultPlan& faults_;
+  base::FaultPlan no_faults_;  // planted faults are for what is proved, not for what it is held to
   bool quick_;
   config::BatchPlan batch_;
   std::int64_t num_failed_ = 0;

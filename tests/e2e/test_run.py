@@ -22,7 +22,7 @@ def test_record_reads_with_pandas(program):
         assert {"config", "ranks", "environment", "memory", "collectives", "checks", "summary", "telemetry"} <= set(file)
         assert file["steps"].attrs["total_s"] in ("s", b"s")
     checks = table(path, "checks")
-    assert len(checks) == 12 and (checks.passed == 1).all()
+    assert len(checks) == 14 and (checks.passed == 1).all()
 
 
 def test_payload_is_the_formula(program):
