@@ -82,8 +82,9 @@ class Session {
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
-    strategy_ = parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_),
-                                        communication_->communicator());
+    strategy_ =
+        parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_),
+                                communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     peak_ = device::measure_gemm_peak();
     world_.collectively("the record", [&] { create_record(); });

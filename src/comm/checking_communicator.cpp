@@ -51,7 +51,7 @@ bool CheckingCommunicator::plant(Collective& collective) {
   if (options_.faults == nullptr || collective.purpose != Purpose::gradient) {
     return false;
   }
-  const std::int64_t step = step_ >= 0 ? step_ : num_gradient_;
+  const std::int64_t step = *step_ >= 0 ? *step_ : num_gradient_;
   ++num_gradient_;
   options_.faults->reach(base::FaultPhase::comm, step);
   const auto how = options_.faults->due(base::FaultPhase::comm, step, base::FaultKind::mismatch);
@@ -151,7 +151,9 @@ void CheckingCommunicator::wait(Ticket ticket) {
 std::unique_ptr<Communicator> CheckingCommunicator::split(int color, const std::string& name) {
   SM_CHECK(queue_.empty(), "communicator " + this->name() + " is split while operations are in flight");
   auto group = inner_->split(color, name);
-  return std::make_unique<CheckingCommunicator>(std::move(group), agreement_.group().handle().split(color), options_);
+  auto checked = std::make_unique<CheckingCommunicator>(std::move(group), agreement_.group().handle().split(color), options_);
+  checked->step_ = step_;
+  return checked;
 }
 
 }  // namespace shardmark::comm

@@ -34,8 +34,9 @@ class CheckingCommunicator final : public Communicator {
   void progress() override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;
 
-  /// The training step that faults count by. Until it is set they count collectives of purpose gradient.
-  void set_step(std::int64_t step) { step_ = step; }
+  /// The training step that faults count by, here and in all that are split from this. Until it is set they count collectives
+  /// of purpose gradient.
+  void set_step(std::int64_t step) { *step_ = step; }
 
  private:
   struct Entry {
@@ -53,7 +54,7 @@ class CheckingCommunicator final : public Communicator {
   std::unique_ptr<Communicator> inner_;
   Agreement agreement_;
   CheckingOptions options_;
-  std::int64_t step_ = -1;
+  std::shared_ptr<std::int64_t> step_ = std::make_shared<std::int64_t>(-1);
   std::int64_t num_gradient_ = 0;
   Ring<Entry> queue_;  // started and not complete; its front has ticket completed_ + 1
   std::size_t num_forwarded_ = 0;

@@ -75,8 +75,9 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   parts_.strategy.begin_step();
   train_micro_steps(step, times);
   double start = base::now_s();
-  reduce_control(step);
+  // Before the loss is summed: a wait for a rank that got stuck in backward then names what of the gradients is missing.
   result_.gradient = parts_.strategy.finish_gradients();
+  reduce_control(step);
   times.backward_s += base::now_s() - start;
   if (step == 0 && parts_.on_first_gradients) {
     parts_.on_first_gradients(parts_.strategy);
