@@ -34,7 +34,8 @@ if [[ $version == *"Open MPI"* || $version == *"open-mpi"* || $version == *OpenR
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   # Open MPI counts cores, not hardware threads, as slots; whether ranks share a core is decided and recorded by the program.
   flags+=(--oversubscribe)
-  if ((num_ranks > $(nproc))); then
+  # nproc obeys OMP_NUM_THREADS, which says nothing of cores.
+  if ((num_ranks > $(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc))); then
     flags+=(--bind-to none)
   else
     flags+=(--bind-to "${SHARDMARK_BIND:-none}")

@@ -250,7 +250,9 @@ Comparison compare(const std::vector<Record>& records) {
     if (!note.empty()) {
       result.reasons.push_back(fmt::format("{}: {}", record.path, note));
     }
-    result.table.rows.push_back(make_row(record, ratio, scaling, note));
+    // A ratio from times that still drift is shown with the warning beside it.
+    const bool drifts = note.empty() && !record.summary.empty() && record.summary.front().steady == 0;
+    result.table.rows.push_back(make_row(record, ratio, scaling, drifts ? "not steady" : note));
   }
   result.any_fair_pair = records.size() < 2 || fair_pairs > 0;
   if (!result.any_fair_pair && result.reasons.empty()) {

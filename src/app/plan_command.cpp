@@ -54,7 +54,7 @@ std::int64_t peak(const parallel::TechniquePlan& plan) {
 }
 
 std::string fits(const parallel::TechniquePlan& plan, double memory_gib) {
-  return memory_gib == 0 ? "" : static_cast<double>(peak(plan)) <= memory_gib * kGiB ? "yes" : "no";
+  return memory_gib == 0 ? "" : static_cast<double>(peak(plan)) <= memory_gib * kGiB ? "before activations" : "no";
 }
 
 void add_rows(analysis::TextTable& table, const std::string& technique, const parallel::TechniquePlan& plan,
@@ -91,6 +91,7 @@ base::ExitCode plan(const PlanArguments& arguments) {
                             {}};
   std::string best;
   double least = 0;
+  std::int64_t best_peak = 0;
   std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
   std::string smallest_name;
   for (const auto& technique : parallel::technique_names()) {
@@ -99,9 +100,11 @@ base::ExitCode plan(const PlanArguments& arguments) {
     }
     const auto planned = parallel::plan_technique(technique, options, workload->parameters(), arguments.gpus);
     add_rows(table, technique, planned, arguments);
-    if (fits(planned, arguments.memory_gib) != "no" && (best.empty() || planned.payload_bytes < least)) {
+    if (fits(planned, arguments.memory_gib) != "no" &&
+        (best.empty() || planned.payload_bytes < least || (planned.payload_bytes == least && peak(planned) < best_peak))) {
       best = technique;
       least = planned.payload_bytes;
+      best_peak = peak(planned);
     }
     if (peak(planned) < smallest) {
       smallest = peak(planned);
@@ -111,7 +114,8 @@ base::ExitCode plan(const PlanArguments& arguments) {
   const std::string verdict = best.empty()
                                   ? fmt::format("nothing fits: {} needs least, {:.3g} GiB a rank before activations",
                                                 smallest_name, static_cast<double>(smallest) / kGiB)
-                                  : fmt::format("{} sends least of those that fit: {:.4g} bytes a rank and step", best, least);
+                                  : fmt::format("{} sends least{}: {:.4g} bytes a rank and step", best,
+                                                arguments.memory_gib > 0 ? " of those that fit before activations" : "", least);
   fmt::print("{}", analysis::render(table, format, verdict));
   base::log_info(
       fmt::format("plan: {}; activations are not part of it, and without a machine model there is no step time", verdict));
@@ -126,7 +130,9 @@ void add_plan_command(CLI::App& program, Action& chosen) {
   auto arguments = std::make_shared<PlanArguments>();
   add_case_options(*command, arguments->the_case);
   command->add_option("--gpus", arguments->gpus, "ranks")->required()->check(CLI::Range(1, 1'000'000));
-  command->add_option("--memory", arguments->memory_gib, "GiB of each rank; without it nothing is judged to fit or not")
+  command
+      ->add_option("--memory", arguments->memory_gib,
+                   "GiB of each rank, activations excluded; without it nothing is judged to fit or not")
       ->check(CLI::PositiveNumber);
   command->add_option("--format", arguments->format, "table, json, csv or md");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });

@@ -62,6 +62,8 @@ class Session {
       const auto agreed = world_.broadcast(std::as_bytes(std::span(name)));
       config_.output.path.assign(reinterpret_cast<const char*>(agreed.data()), agreed.size());
     }
+    peak_ = device::measure_gemm_peak();
+    device::reset_memory_peaks();  // its matrices are not the training's
     world_.agree("version", fmt::format("{} {}", kVersion, kCommit));
     world_.agree("configuration", fmt::format("{:016x}", config::config_hash(config_)));
     world_.agree("seed", std::to_string(config_.numerics.seed));
@@ -86,7 +88,6 @@ class Session {
         parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_),
                                 communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
-    peak_ = device::measure_gemm_peak();
     world_.collectively("the record", [&] { create_record(); });
     describe();
   }

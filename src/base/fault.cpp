@@ -112,13 +112,37 @@ Fault parse_fault(const std::string& text) {
   return fault;
 }
 
+namespace {
+
+/// Whether some code plants a fault of this kind in this phase: one that nobody plants would pass for survived.
+bool is_planted(const Fault& fault) {
+  switch (fault.kind) {
+    case FaultKind::nan: return fault.phase == FaultPhase::backward;
+    case FaultKind::bitflip: return fault.phase == FaultPhase::optimizer;
+    case FaultKind::enospc: return fault.phase == FaultPhase::record || fault.phase == FaultPhase::forward;
+    case FaultKind::short_write: return fault.phase == FaultPhase::record;
+    case FaultKind::mismatch: return fault.phase == FaultPhase::comm;
+    default: return fault.phase != FaultPhase::checkpoint;
+  }
+}
+
+}  // namespace
+
 FaultPlan FaultPlan::from_environment() {
   const auto text = environment_variable("SHARDMARK_FAULT");
   if (!text) {
     return {};
   }
 #ifdef SM_FAULTS
-  FaultPlan plan(parse_fault(*text));
+  const Fault fault = parse_fault(*text);
+  if (!is_planted(fault)) {
+    throw ConfigError(
+        fmt::format("SHARDMARK_FAULT = \"{}\": nothing plants this kind in this phase. nan goes with backward, "
+                    "bitflip with optimizer, enospc with record and forward, short-write with record, mismatch "
+                    "with comm, the others with every phase but checkpoint",
+                    *text));
+  }
+  FaultPlan plan(fault);
   plan.text_ = *text;
   return plan;
 #else

@@ -112,11 +112,9 @@ void Agreement::raise_mismatch(const Description& mine) {
     for (std::int64_t number = taken_ + 1; number < begun_; ++number) {
       static_cast<void>(advance(slot(number)));
     }
-    group_.world().poll(turn, started_s,
-                        {.operation = "comparison of collectives",
-                         .purpose = name_of(mine.purpose),
-                         .sequence = mine.sequence,
-                         .tag = mine.tag});
+    group_.world().poll(
+        turn, started_s,
+        {.operation = "comparing collectives", .purpose = name_of(mine.purpose), .sequence = mine.sequence, .tag = mine.tag});
   }
   throw base::MismatchError(
       fmt::format("collective number {} differs between ranks: {}. Every rank must start the same "

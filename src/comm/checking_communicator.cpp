@@ -1,5 +1,8 @@
 #include "comm/checking_communicator.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -45,6 +48,11 @@ CheckingCommunicator::CheckingCommunicator(std::unique_ptr<Communicator> inner, 
     : inner_(std::move(inner)), agreement_(std::move(agreement)), options_(options) {
   SM_CHECK(agreement_.group().size() == inner_->size() && agreement_.group().rank() == inner_->rank(),
            "the agreement must span the communicator that it checks");
+  family_->push_back(this);
+}
+
+CheckingCommunicator::~CheckingCommunicator() {
+  std::erase(*family_, this);
 }
 
 bool CheckingCommunicator::plant(Collective& collective) {
@@ -116,6 +124,14 @@ void CheckingCommunicator::progress() {
   broken_ = false;
 }
 
+void CheckingCommunicator::progress_others() {
+  for (auto* other : *family_) {
+    if (other != this && !other->broken_) {
+      other->progress();
+    }
+  }
+}
+
 void CheckingCommunicator::finish_forwarded() noexcept {
   const double until_s = base::now_s() + kFinish_s;
   try {
@@ -140,6 +156,7 @@ void CheckingCommunicator::wait(Ticket ticket) {
   const double started_s = base::now_s();
   for (std::int64_t turn = 0; !test(ticket); ++turn) {
     try {
+      progress_others();
       agreement_.group().world().poll(turn, started_s, wait_info(queue_.front().collective, completed_ + 1));
     } catch (...) {
       broken_ = true;
@@ -153,6 +170,8 @@ std::unique_ptr<Communicator> CheckingCommunicator::split(int color, const std::
   auto group = inner_->split(color, name);
   auto checked = std::make_unique<CheckingCommunicator>(std::move(group), agreement_.group().handle().split(color), options_);
   checked->step_ = step_;
+  family_->push_back(checked.get());
+  checked->family_ = family_;
   return checked;
 }
 

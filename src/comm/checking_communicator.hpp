@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/fault.hpp"
 #include "comm/agreement.hpp"
@@ -23,6 +24,7 @@ class CheckingCommunicator final : public Communicator {
  public:
   /// `agreement` spans the same ranks in the same order as `inner`.
   CheckingCommunicator(std::unique_ptr<Communicator> inner, CommHandle agreement, const CheckingOptions& options);
+  ~CheckingCommunicator() override;
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
@@ -47,6 +49,9 @@ class CheckingCommunicator final : public Communicator {
   /// Plants what is due; true if the collective is to be left out.
   [[nodiscard]] bool plant(Collective& collective);
   void forward_agreed();
+  /// A rank that waits on one communicator still compares what it started on the others: else a mismatch there would end as a
+  /// deadline here.
+  void progress_others();
   void retire_complete();
   /// After a mismatch: the collectives that all agreed on are finished, so that their buffers may be freed.
   void finish_forwarded() noexcept;
@@ -55,6 +60,8 @@ class CheckingCommunicator final : public Communicator {
   Agreement agreement_;
   CheckingOptions options_;
   std::shared_ptr<std::int64_t> step_ = std::make_shared<std::int64_t>(-1);
+  // This one and all that are split from the same first one.
+  std::shared_ptr<std::vector<CheckingCommunicator*>> family_ = std::make_shared<std::vector<CheckingCommunicator*>>();
   std::int64_t num_gradient_ = 0;
   Ring<Entry> queue_;  // started and not complete; its front has ticket completed_ + 1
   std::size_t num_forwarded_ = 0;

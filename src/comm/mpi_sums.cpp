@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "kernels/tree_sum.hpp"
+#include "comm/tree_operation.hpp"
 
 namespace shardmark::comm {
 namespace {
@@ -15,15 +15,6 @@ constexpr std::int64_t kLibraryPieceBytes = 4 * 1024 * 1024;
 /// handshake. Sums of a few such pieces go in pieces, larger ones in one message with its handshake.
 constexpr std::int64_t kEagerBytes = 4032;
 constexpr std::int64_t kMaxEagerPieces = 3;
-
-kernels::TreeOperation tree_operation(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum: return kernels::TreeOperation::sum;
-    case Reduction::max: return kernels::TreeOperation::max;
-    case Reduction::min: return kernels::TreeOperation::min;
-  }
-  return kernels::TreeOperation::sum;
-}
 
 void grow(std::vector<std::byte>& staging, std::int64_t bytes) {
   if (staging.size() < static_cast<std::size_t>(bytes)) {

@@ -5,19 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/tree_sum.hpp"
+#include "comm/tree_operation.hpp"
 
 namespace shardmark::comm {
 namespace {
-
-kernels::TreeOperation tree_operation(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum: return kernels::TreeOperation::sum;
-    case Reduction::max: return kernels::TreeOperation::max;
-    case Reduction::min: return kernels::TreeOperation::min;
-  }
-  return kernels::TreeOperation::sum;
-}
 
 /// One rank's part of one phase.
 class Work {

@@ -101,7 +101,7 @@ Throughput throughput(std::span<const record::StepRow> rows) {
   result.tokens_per_s = static_cast<double>(tokens) / time;
   if (rates.size() > 1) {
     const double half = student_t(rates.size() - 1) * moments(rates).deviation / std::sqrt(static_cast<double>(rates.size()));
-    result.low = result.samples_per_s - half;
+    result.low = std::max(0.0, result.samples_per_s - half);  // a rate is never negative, whatever the spread of few blocks
     result.high = result.samples_per_s + half;
   }
   return result;

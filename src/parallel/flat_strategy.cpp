@@ -219,6 +219,16 @@ void FlatStrategy::end_step() {
   }
 }
 
+void FlatStrategy::begin_evaluation() {
+  parameters_->begin_step();
+  parameters_->begin_pass();
+}
+
+void FlatStrategy::end_evaluation() {
+  parameters_->end_pass();
+  parameters_->end_micro_steps();
+}
+
 void FlatStrategy::rebuild() {
   rebuilt_ = true;
   std::vector<std::int64_t> order = gradients_->arrival_order();
@@ -230,6 +240,12 @@ void FlatStrategy::rebuild() {
   }
   communicator_.broadcast({order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64}, 0, Purpose::control, 0)
       .wait();
+  const auto planned = plan_groups_in_order(facts_, order, policy_, options_.precision.alignment());
+  if (std::ranges::equal(
+          planned, groups_, {}, [](const GroupPlan& plan) { return plan.layout.tensors; },
+          [](const FlatGroup& group) { return group.plan.layout.tensors; })) {
+    return;  // the first guess was right: nothing to move, and no memory for two layouts
+  }
   const std::deque<FlatGroup> old = std::exchange(groups_, {});
   const auto old_states = optimizer_->states();
   build(order);

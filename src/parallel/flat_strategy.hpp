@@ -30,6 +30,8 @@ class FlatStrategy final : public Strategy {
   [[nodiscard]] GradientSummary finish_gradients() override;
   void update(double lr, float coefficient) override;
   void end_step() override;
+  void begin_evaluation() override;
+  void end_evaluation() override;
   [[nodiscard]] std::vector<NamedTensor> gather_parameters() override;
   [[nodiscard]] std::vector<NamedTensor> gather_gradients() override;
   [[nodiscard]] Replica replica() const override;

@@ -12,6 +12,7 @@ struct LayoutTensor {
   std::int64_t index = 0;  // of the parameter
   std::int64_t offset = 0;
   std::int64_t numel = 0;
+  friend bool operator==(const LayoutTensor&, const LayoutTensor&) = default;
 };
 
 struct LayoutGroup {

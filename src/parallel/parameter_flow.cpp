@@ -215,11 +215,21 @@ void ParameterFlow::release(std::int64_t unit) {
 void ParameterFlow::before_forward(std::int64_t unit, bool input_needs_gradient) {
   unit_at(unit).in_backward = false;
   unit_at(unit).wants_input_gradient = input_needs_gradient;
-  enter(unit);
+  if (at::GradMode::is_enabled()) {
+    enter(unit);
+  } else if (!unit_at(unit).groups.empty()) {
+    // No backward follows: the recorded order of a training pass does not hold, so nothing is gathered ahead.
+    start_gather(unit);
+    finish_gather(unit);
+  }
 }
 
 void ParameterFlow::after_forward(std::int64_t unit) {
-  const AfterForward choice = at::GradMode::is_enabled() ? after_forward_of(unit) : AfterForward::free;
+  if (!at::GradMode::is_enabled()) {
+    drop_memory(unit_at(unit));
+    return;
+  }
+  const AfterForward choice = after_forward_of(unit);
   if (choice == AfterForward::keep || !schedule_.holds(unit)) {
     return;  // not held: a unit of empty tensors, or of persistent ones, was never gathered
   }

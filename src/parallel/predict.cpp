@@ -197,9 +197,15 @@ std::int64_t bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& po
   constexpr std::size_t kUnderWay = 3;  // two travel while the next one fills (GradientFlow)
   const std::size_t window = !shape.overlap && !lands_in_gradient ? groups.size() : shape.ranks > 1 ? kUnderWay : 1;
   std::vector<std::int64_t> sizes;
+  std::int64_t root = 0;  // fills from the first gradient of the pass to the last
   for (const auto& group : groups) {
     if (group.trainable) {
-      sizes.push_back(group.layout.numel() * bytes_of(precision.reduce));
+      const std::int64_t bytes = group.layout.numel() * bytes_of(precision.reduce);
+      if (group.unit == 0) {
+        root = bytes;
+      } else {
+        sizes.push_back(bytes);
+      }
     }
   }
   std::int64_t most = 0;
@@ -210,7 +216,7 @@ std::int64_t bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& po
     }
     most = std::max(most, sum);
   }
-  return most;
+  return root + most;
 }
 
 }  // namespace

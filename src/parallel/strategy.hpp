@@ -94,6 +94,11 @@ class Strategy {
   /// After the first step: rebuilds buckets by the order in which gradients arrived. Collective.
   virtual void end_step() = 0;
 
+  /// Forward passes without gradients, outside a step, lie between these: parameters are made whole for them as in a step, and
+  /// nothing of that is left afterwards. Collective.
+  virtual void begin_evaluation() = 0;
+  virtual void end_evaluation() = 0;
+
   /// Whole parameters or reduced gradients, unpadded, in declaration order. Collective; full on rank 0 (others may be empty).
   [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;

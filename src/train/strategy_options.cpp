@@ -1,5 +1,6 @@
 #include "train/strategy_options.hpp"
 
+#include <cmath>
 #include <string>
 
 namespace shardmark::train {
@@ -33,7 +34,8 @@ void fill_policy_options(const config::RunConfig& config, std::int64_t node_rank
     options.persistence_threshold = technique.persistence_threshold;
   }
   if (given("live_parameters_mb")) {
-    options.live_bytes = static_cast<std::int64_t>(technique.live_parameters_mb * kMiB);
+    // 0 is no limit; the smallest limit is not.
+    options.live_bytes = static_cast<std::int64_t>(std::ceil(technique.live_parameters_mb * kMiB));
   }
   options.shard_group = technique.shard_group.word == "node" ? node_ranks : technique.shard_group.number;
 }

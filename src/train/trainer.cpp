@@ -50,6 +50,7 @@ Outcome Trainer::run() {
       end_block();  // of the warm-up or of the block before
       if (timed_step == 0) {
         parts_.communication.counts().reset();
+        exposed_mark_s_ = parts_.communication.counts().exposed_s();
       }
     }
     run_step(step, block);
@@ -58,6 +59,8 @@ Outcome Trainer::run() {
   }
   progress_.finish();
   end_block();
+  // What follows belongs to no step.
+  parts_.communication.counts().set_counting(false);
   outcome_.stopped = result_.stop && outcome_.steps_done < total_steps_;
   if (outcome_.timed_steps > 0) {
     check_payload();
@@ -102,6 +105,11 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
   parts_.faults.reach(FaultPhase::data, step);
   sampler_.rows_of(step, 0, global_rows_);
   const double targets = parts_.workload.targets(global_rows_);
+  if (!(targets > 0)) {
+    throw base::DataError(
+        fmt::format("step {}: no row of the global batch has a target in {}; use more rows a batch, or other data", step,
+                    parts_.workload.data_source()));
+  }
   double scale = 1.0 / targets;
   if (parts_.faults.due(FaultPhase::backward, step, FaultKind::nan)) {
     scale = std::nan("");
@@ -220,6 +228,7 @@ void Trainer::end_block() {
 
 void Trainer::check_replicas(std::int64_t step) {
   auto& counts = parts_.communication.counts();
+  const bool counting = counts.counting();
   counts.set_counting(false);
   const auto replica = parts_.strategy.replica();
   std::array<std::int64_t, 2> mine{replica.key, static_cast<std::int64_t>(replica.hash)};
@@ -228,7 +237,7 @@ void Trainer::check_replicas(std::int64_t step) {
       .all_gather({mine.data(), 2, base::DType::int64}, {all.data(), 2 * communicator_.size(), base::DType::int64},
                   comm::Purpose::control, step)
       .wait();
-  counts.set_counting(true);
+  counts.set_counting(counting);
   // Among ranks that hold the same parameters, those that are not of the largest party are named.
   std::map<std::int64_t, std::map<std::int64_t, std::int64_t>> votes;
   for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
@@ -266,6 +275,7 @@ double Trainer::evaluate() {
   // Every rank runs equally many passes, for a pass may gather parameters: one without rows left runs row 0 and forgets it.
   const std::int64_t most_rows = (rows + communicator_.size() - 1) / communicator_.size();
   std::array<double, 2> sums{};
+  parts_.strategy.begin_evaluation();
   for (std::int64_t done = 0; done < most_rows; done += kChunk) {
     const std::int64_t begin = first + done;
     std::vector<std::int64_t> chunk(static_cast<std::size_t>(std::clamp<std::int64_t>(last - begin, 1, kChunk)));
@@ -276,6 +286,7 @@ double Trainer::evaluate() {
       sums[1] += part.weight;
     }
   }
+  parts_.strategy.end_evaluation();
   communicator_.all_reduce({sums.data(), 2, base::DType::fp64}, comm::Purpose::control, 0, order_of(parts_.config)).wait();
   return sums[0] / sums[1];
 }
@@ -297,6 +308,8 @@ void Trainer::check_memory() {
     add_check(fmt::format("persistent_bytes_{}", device::name_of(category)), static_cast<double>(predicted[at]),
               static_cast<double>(seen.current[at]), 0);
   }
+  add_check("persistent_bytes_gathered", 0,
+            static_cast<double>(seen.current[static_cast<std::size_t>(device::MemoryCategory::gathered)]), 0);
   // The first passes gather nothing ahead, and a run may end after them: less is no fault, more is.
   const auto gathered = static_cast<std::size_t>(device::MemoryCategory::gathered);
   const auto most = static_cast<double>(predicted[gathered]);

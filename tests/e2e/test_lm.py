@@ -103,3 +103,14 @@ def test_impossible_models_are_refused_together(program):
     for part in ("model.num_key_value_heads = 3 does not divide", "model.vocab_size = 0", "model.dropout", "model.head_dim = 15",
                  "data.sequence_length = 1"):
         assert part in done.stderr
+
+
+def test_evaluation_belongs_to_no_step(program, text):
+    """Gathers of the evaluation are not counted, and nothing stays gathered after it."""
+    path = program.train(2, "lm10m-tiny", "zero3", *STEPS, *text, "data.global_batch=12", "data.micro_batch=0", technique="zero3")
+    checks = table(path, "checks")
+    checked = checks[checks.name == b"payload_bytes_per_step rank 0"].iloc[0]
+    assert table(path, "summary").iloc[0].wire_bytes_per_step == checked.found == checked.expected
+    memory = table(path, "memory")
+    gathered = memory[(memory.phase == b"run") & (memory.category == b"gathered")]
+    assert (gathered.current_bytes == 0).all() and (gathered.peak_bytes > 0).all()

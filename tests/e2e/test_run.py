@@ -22,7 +22,8 @@ def test_record_reads_with_pandas(program):
         assert {"config", "ranks", "environment", "memory", "collectives", "checks", "summary", "telemetry"} <= set(file)
         assert file["steps"].attrs["total_s"] in ("s", b"s")
     checks = table(path, "checks")
-    assert len(checks) == 14 and (checks.passed == 1).all()
+    assert len(checks) == 16 and (checks.passed == 1).all()
+    assert ((steps.comm_exposed_s >= 0) & (steps.comm_exposed_s <= steps.total_s)).all()
 
 
 def test_payload_is_the_formula(program):
@@ -143,10 +144,25 @@ def test_digits_reach_95_percent(program):
                           cwd=program.folder, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     data = (f"data.path={program.folder / 'digits.h5'}", f"data.eval_path={program.folder / 'digits.eval.h5'}")
-    for technique, ranks in (("single", 1), ("ddp", 2)):
+    for technique, ranks in (("single", 1), ("ddp", 2), ("zero1", 2), ("zero2", 2), ("zero3", 2), ("fsdp", 2)):
         path = program.train(ranks, "mlp-digits", technique, *data, technique=technique)
         summary = table(path, "summary").iloc[0]
         assert summary.quality_name == b"accuracy" and summary.quality_value >= 0.95
+
+
+@pytest.mark.parametrize("technique", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+def test_evaluation_under_every_technique(program, technique, compute):
+    """One held-out row, fewer than ranks; and many more than one pass takes. Nothing that was gathered for it stays."""
+    rows = numpy.random.default_rng(1).normal(size=(700, 64))
+    write_vectors(program.folder / "train.h5", rows, numpy.arange(700) % 10)
+    for number in (1, 700):
+        write_vectors(program.folder / f"eval{number}.h5", rows[:number], numpy.arange(number) % 10)
+        path = program.train(2, "mlp-digits", f"n{number}", *QUICK, f"precision.compute={compute}", f"data.path={program.folder / 'train.h5'}",
+                             f"data.eval_path={program.folder / f'eval{number}.h5'}", technique=technique)
+        assert 0 <= table(path, "summary").iloc[0].quality_value <= 1
+        gathered = table(path, "memory").query("category == b'gathered' and phase == b'run'")
+        assert len(gathered) == 2 and (gathered.current_bytes == 0).all()
 
 
 def test_list_and_print_config(program):

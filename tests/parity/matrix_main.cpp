@@ -51,6 +51,9 @@ std::vector<Dimension> dimensions(int ranks) {
       {"zero3 persistent", {{"technique.name", "zero3"}, {"technique.persistence_threshold", "100"}}},
       {"fsdp", {{"technique.name", "fsdp"}, {"technique.prefetch", "2"}}},
       {"fsdp keep", {{"technique.name", "fsdp"}, {"technique.reshard_after_forward", "false"}}},
+      {"fsdp as fsdp2", {{"technique.name", "fsdp"}, {"technique.profile", "fsdp2"}}},
+      {"zero3 as deepspeed",
+       {{"technique.name", "zero3"}, {"technique.profile", "deepspeed"}, {"technique.persistence_threshold", "0"}}},
   };
   if (ranks % 2 == 0) {
     techniques.push_back({"fsdp hybrid", {{"technique.name", "fsdp"}, {"technique.shard_group", std::to_string(ranks / 2)}}});

@@ -59,9 +59,11 @@ def test_trajectory(program, reference, recipe, ranks, reduction):
         assert difference <= tolerance["grad_tensor_rel_l2"], name
 
 
-def test_final_weights(program, reference, recipe):
+@pytest.mark.parametrize("technique", ["ddp", "zero1", "zero2", "zero3", "fsdp"])
+def test_final_weights(program, reference, recipe, technique):
     facts, tensors = reference
-    program.train(3, "mlp", "final", *(s.replace("steps=7", "steps=6") for s in recipe), f"checkpoint.export={program.folder / 'out'}")
+    program.train(3, "mlp", "final", *(s.replace("steps=7", "steps=6") for s in recipe), f"checkpoint.export={program.folder / 'out'}",
+                  technique=technique)
     exported = read_safetensors(program.folder / "out" / "model.safetensors")
     assert sum(value.size for value in exported.values()) == facts["parameters"]
     for name, value in exported.items():

@@ -261,5 +261,25 @@ TEST(Nonfinite, TheParameterIsNamed) {
   EXPECT_THAT(summary.nonfinite, ::testing::HasSubstr("on rank " + std::to_string(test_world().size() - 1)));
 }
 
+TEST(Nonfinite, IsForgottenAtTheNextStep) {
+  TinyRun run("ddp", tiny_strategy_options(), {}, 0);
+  for (const int bad : {0, test_world().size() - 1}) {
+    auto& value = run.model().list.parameters()[1].value;
+    const torch::Tensor before = value.detach().clone();
+    run.strategy().begin_step();
+    if (test_world().rank() == bad) {
+      const torch::NoGradGuard no_grad;
+      value.fill_(std::nan(""));
+    }
+    run.micro_step(0, 0);
+    EXPECT_THAT(run.strategy().finish_gradients().nonfinite, ::testing::HasSubstr("on rank " + std::to_string(bad)));
+    {
+      const torch::NoGradGuard no_grad;
+      value.copy_(before);
+    }
+    run.strategy().end_step();
+  }
+}
+
 }  // namespace
 }  // namespace shardmark::testing

@@ -52,6 +52,7 @@ Record make(const Run& run) {
   record.summary.resize(1);
   record.summary[0].parameters = 100;
   record.summary[0].warmed_up = 1;
+  record.summary[0].steady = 1;
   record.summary[0].samples_per_s = run.samples_per_s;
   record.summary[0].samples_per_s_per_gpu = run.samples_per_s / static_cast<double>(run.world_size);
   return record;
@@ -141,6 +142,33 @@ TEST(Fairness, TechniqueAndHowItIsRunMayDiffer) {
   EXPECT_EQ(number(result, 1, "ratio"), 1.5);
   EXPECT_EQ(text(result, 1, "note"), "");
   EXPECT_THAT(result.reasons, IsEmpty());
+}
+
+TEST(Fairness, ADriftingRunKeepsItsRatioAndSaysSo) {
+  Record b = make({.file = "b.h5", .samples_per_s = 500});
+  b.summary[0].steady = 0;
+  const auto result = compare({make({}), b});
+  EXPECT_EQ(number(result, 1, "ratio"), 0.5);
+  EXPECT_EQ(text(result, 0, "note"), "");
+  EXPECT_EQ(text(result, 1, "note"), "not steady");
+}
+
+TEST(Memory, EachCategoryIsThatOfTheLargestRank) {
+  Record a = make({});
+  a.memory.resize(4);
+  for (std::size_t i = 0; i < a.memory.size(); ++i) {
+    a.memory[i].rank = static_cast<std::int64_t>(i % 2);
+    a.memory[i].phase = i < 3 ? "run" : "init";
+    a.memory[i].category = i == 2 ? "gathered" : "parameters";
+    a.memory[i].peak_bytes = static_cast<std::int64_t>(10 * (i + 1));
+  }
+  const auto table = memory_table({a});
+  const auto at = [&](const std::string& column) {
+    return table.rows.at(0).at(static_cast<std::size_t>(std::ranges::find(table.columns, column) - table.columns.begin()));
+  };
+  EXPECT_EQ(std::get<std::int64_t>(at("parameters_bytes")), 20) << "rank 1's of phase run";
+  EXPECT_EQ(std::get<std::int64_t>(at("gathered_bytes")), 30);
+  EXPECT_TRUE(std::isnan(std::get<double>(at("buckets_bytes")))) << "not in the record";
 }
 
 TEST(Disqualified, TakesPartInNoRatio) {
