@@ -28,7 +28,8 @@ torch::Tensor flat_empty(std::int64_t numel, base::DType type, MemoryCategory ca
   return at::empty({numel}, scalar_type(type));
 }
 
-void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::string& what, bool planted) {
+void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::function<std::string()>& what,
+                      bool planted) {
   const MemoryScope scope(category);
   auto* storage = flat.storage().unsafeGetStorageImpl();
   const auto bytes = flat.nbytes();
@@ -39,7 +40,7 @@ void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const 
     throw base::MemoryError(
         fmt::format("{}: no memory for {} bytes ({}); a smaller technique.prefetch or "
                     "technique.live_parameters_mb, or more ranks, need less",
-                    what, bytes, error.what()));
+                    what(), bytes, error.what()));
   }
   storage->set_nbytes(bytes);
 }

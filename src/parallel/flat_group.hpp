@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "device/memory_ledger.hpp"
@@ -22,8 +23,8 @@ namespace shardmark::parallel {
 [[nodiscard]] torch::Tensor flat_empty(std::int64_t numel, base::DType type, device::MemoryCategory category);
 
 /// Gives the storage of a flat tensor fresh memory, or takes it away. Views of the tensor, also ones that autograd saved, see
-/// the change; their version does not. Throws base::MemoryError naming `what`. `planted`: asks for more than there can be.
-void allocate_storage(const torch::Tensor& flat, device::MemoryCategory category, const std::string& what,
+/// the change; their version does not. Throws base::MemoryError naming `what()`. `planted`: asks for more than there can be.
+void allocate_storage(const torch::Tensor& flat, device::MemoryCategory category, const std::function<std::string()>& what,
                       bool planted = false);
 void free_storage(const torch::Tensor& flat);
 [[nodiscard]] bool has_storage(const torch::Tensor& flat);
@@ -32,6 +33,8 @@ void free_storage(const torch::Tensor& flat);
 struct GradientRules {
   std::int64_t micro_steps = 1;
   bool no_sync = false;
+  /// A step reduces each gradient once, not every micro-step's.
+  [[nodiscard]] bool reduced_once() const { return no_sync || micro_steps == 1; }
 };
 
 struct FlatGroup {

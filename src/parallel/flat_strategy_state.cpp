@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include <algorithm>
 #include "base/error.hpp"
-
 #include "base/random.hpp"
 #include "optim/vector_ops.hpp"
 #include "parallel/comm_buffer.hpp"

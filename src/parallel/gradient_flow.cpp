@@ -74,11 +74,10 @@ void GradientFlow::begin_micro_step(std::int64_t micro_step) {
 }
 
 torch::Tensor& GradientFlow::landing(FlatGroup& group) {
-  const bool reduced_once = options_.rules.no_sync || options_.rules.micro_steps == 1;
   if (group.accumulator.defined()) {
     return group.accumulator;
   }
-  if (reduced_once && !options_.shards_gradients) {
+  if (options_.rules.reduced_once() && !options_.shards_gradients) {
     return group.gradient;
   }
   if (!group.bucket.defined()) {
@@ -157,8 +156,7 @@ void GradientFlow::start_reduction(std::size_t index) {
   }
   Flight flight;
   flight.group = index;
-  const bool set = options_.rules.no_sync || options_.rules.micro_steps == 1;
-  const bool direct = set && group.owned_gradient.scalar_type() == send.scalar_type();
+  const bool direct = options_.rules.reduced_once() && group.owned_gradient.scalar_type() == send.scalar_type();
   const auto tag = static_cast<std::int64_t>(index);
   auto& shard = *communicators_.shard;
   if (!options_.scatter) {

@@ -49,10 +49,6 @@ std::string ParameterFlow::name_of(std::int64_t unit) const {
   return list_.units()[static_cast<std::size_t>(unit)];
 }
 
-AfterForward ParameterFlow::after_forward_of(std::int64_t unit) const {
-  return unit == 0 && policy_.keep_root ? AfterForward::keep : policy_.after_forward;
-}
-
 void ParameterFlow::check_budget() const {
   if (policy_.live_bytes == 0) {
     return;
@@ -88,7 +84,8 @@ void ParameterFlow::check_budget() const {
 void ParameterFlow::begin_step() {
   for (auto& group : groups_) {
     if (group.transient && !group.plan.gathered) {
-      allocate_storage(group.working, MemoryCategory::gathered, "the working copy of the parameters");
+      allocate_storage(group.working, MemoryCategory::gathered,
+                       [] { return std::string("the working copy of the parameters"); });
       copy_bits_or_convert(group.working, group.resting);
     }
   }
@@ -129,28 +126,20 @@ void ParameterFlow::start_gather(std::int64_t index) {
   const bool from_parts = !unit.parts.empty();
   for (std::size_t i = 0; i < unit.groups.size(); ++i) {
     auto& group = *unit.groups[i];
-    const std::string what = fmt::format("rank {}: all_gather of unit {}", communicators_.shard->rank(), name_of(index));
+    const auto what = [&] {
+      return fmt::format("rank {}: all_gather of unit {}", communicators_.shard->rank(), name_of(index));
+    };
     allocate_storage(group.working, MemoryCategory::gathered, what, out_of_memory_());
-    if (from_parts && unit.parts[i].scalar_type() == group.working.scalar_type()) {
-      unit.pending.push_back(
-          communicators_.part->all_gather(comm_buffer(unit.parts[i]), comm_buffer(group.working), Purpose::parameter, index));
-      continue;
-    }
+    torch::Tensor own = from_parts ? unit.parts[i] : group.resting;
     torch::Tensor target = group.working;
-    torch::Tensor own = group.resting;
-    if (group.plan.trainable && own.scalar_type() != target.scalar_type()) {
+    if (own.scalar_type() != target.scalar_type() && group.plan.trainable) {
       own = group.owned_of(target);
       own.copy_(group.resting);
     } else if (own.scalar_type() != target.scalar_type()) {
       target = group.stored = flat_empty(group.numel, dtype_of(own), MemoryCategory::gathered);
     }
-    if (from_parts) {
-      unit.pending.push_back(
-          communicators_.part->all_gather(comm_buffer(unit.parts[i]), comm_buffer(target), Purpose::parameter, index));
-    } else {
-      unit.pending.push_back(
-          communicators_.shard->all_gather(comm_buffer(own), comm_buffer(target), Purpose::parameter, index));
-    }
+    auto& communicator = from_parts ? *communicators_.part : *communicators_.shard;
+    unit.pending.push_back(communicator.all_gather(comm_buffer(own), comm_buffer(target), Purpose::parameter, index));
   }
 }
 
@@ -164,7 +153,8 @@ void ParameterFlow::finish_gather(std::int64_t index) {
   }
   unit.pending.clear();
   unit.gathering = false;
-  const bool parts_next = !unit.in_backward && after_forward_of(index) == AfterForward::keep_part && at::GradMode::is_enabled();
+  const bool parts_next =
+      !unit.in_backward && policy_.after_forward_of(index) == AfterForward::keep_part && at::GradMode::is_enabled();
   unit.parts.clear();
   for (auto* group : unit.groups) {
     if (group->stored.defined()) {
@@ -229,7 +219,7 @@ void ParameterFlow::after_forward(std::int64_t unit) {
     drop_memory(unit_at(unit));
     return;
   }
-  const AfterForward choice = after_forward_of(unit);
+  const AfterForward choice = policy_.after_forward_of(unit);
   if (choice == AfterForward::keep || !schedule_.holds(unit)) {
     return;  // not held: a unit of empty tensors, or of persistent ones, was never gathered
   }

@@ -29,6 +29,9 @@ struct Policy {
   std::int64_t parts = 1;  // k of keep_part
   /// The root unit is kept after forward whatever the others do.
   bool keep_root = false;
+  [[nodiscard]] AfterForward after_forward_of(std::int64_t unit) const {
+    return unit == 0 && keep_root ? AfterForward::keep : after_forward;
+  }
   /// Units gathered ahead of use, at most this many and this many bytes (0 = no limit).
   std::int64_t prefetch = 1;
   std::int64_t prefetch_bytes = 0;

@@ -14,19 +14,15 @@ double share(std::int64_t ranks) {
   return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
 }
 
-AfterForward after_forward_of(const GroupPlan& group, const Policy& policy) {
-  return group.unit == 0 && policy.keep_root ? AfterForward::keep : policy.after_forward;
-}
-
 /// Gathers of one unit's group over all passes of a step.
 double gather_bytes(const GroupPlan& group, bool visited, const Policy& policy, const Precision& precision,
                     const StepShape& shape) {
   const double whole =
       static_cast<double>(group.layout.numel() * bytes_of(group.trainable ? precision.compute : precision.frozen));
   double once = whole * share(policy.shards);
-  if (visited && after_forward_of(group, policy) == AfterForward::free) {
+  if (visited && policy.after_forward_of(group.unit) == AfterForward::free) {
     once *= 2;
-  } else if (visited && after_forward_of(group, policy) == AfterForward::keep_part) {
+  } else if (visited && policy.after_forward_of(group.unit) == AfterForward::keep_part) {
     once += whole * share(policy.parts);
   }
   return once * static_cast<double>(shape.micro_steps);
@@ -151,9 +147,6 @@ class PassSimulation {
   }
 
  private:
-  [[nodiscard]] AfterForward after_forward(std::int64_t unit) const {
-    return unit == 0 && policy_.keep_root ? AfterForward::keep : policy_.after_forward;
-  }
   void watch(std::int64_t& most) const { most = std::max(most, schedule_.held_bytes() + parts_); }
   void visit(std::int64_t unit, std::int64_t& most) {
     none_.clear();
@@ -167,10 +160,10 @@ class PassSimulation {
     watch(most);
   }
   void leave_forward(std::int64_t unit, std::int64_t& most) {
-    if (after_forward(unit) == AfterForward::keep) {
+    if (policy_.after_forward_of(unit) == AfterForward::keep) {
       return;
     }
-    if (after_forward(unit) == AfterForward::keep_part) {
+    if (policy_.after_forward_of(unit) == AfterForward::keep_part) {
       parts_ += bytes_[static_cast<std::size_t>(unit)] / policy_.parts;
     }
     release(unit, most);

@@ -71,18 +71,6 @@ TEST(EngineFault, HybridPartialsTravelInFp32UnderOrdered) {
   EXPECT_TRUE(same_bits(hybrid.parameters, reference.parameters)) << "contiguous groups of a power of two give the same bits";
 }
 
-TEST(EngineFault, HybridFp32GivesTheBitsOfPlainSharding) {
-  StrategyOptions options = sgd();
-  options.order = comm::SumOrder::ordered;
-  const auto reference = run_on_threads(4, {}, "fsdp", options);
-  for (const std::int64_t share : {1, 2, 4}) {
-    options.shard_group = share;
-    const auto hybrid = run_on_threads(4, {}, "fsdp", options);
-    EXPECT_NEAR(hybrid.counted, hybrid.predicted, 1e-9 * hybrid.predicted);
-    EXPECT_TRUE(same_bits(hybrid.parameters, reference.parameters)) << share;
-  }
-}
-
 // Two recomputed units use one tensor: its first gradient is lost without a word.
 TEST(EngineFault, AGradientThatArrivesTwiceIsNotLost) {
   const auto plain = run_on_threads(1, {.shared = true}, "single", [] {
@@ -114,12 +102,6 @@ TEST(EngineFault, GroupsOfAllTechniquesArePaddedToAllRanks) {
 }
 
 // A unit of empty tensors.
-TEST(EngineFault, AnEmptyUnitTrains) {
-  for (const char* technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
-    const auto found = run_on_threads(4, {.empty_unit = true}, technique, sgd());
-    EXPECT_NEAR(found.counted, found.predicted, 1e-9 * found.predicted);
-  }
-}
 TEST(EngineFault, AnEmptyUnitCanBeKeptInParts) {
   StrategyOptions options = sgd();
   options.after_forward = AfterForward::keep_part;
@@ -135,51 +117,6 @@ TEST(EngineFault, AFaultCanBePlantedBesideAnEmptyUnit) {
   const auto before = strategy->replica().hash;
   strategy->flip_bit(0);
   EXPECT_NE(strategy->replica().hash, before);
-}
-
-// Every after_forward choice, thresholds, precisions: counted as predicted, and the bits of ddp.
-TEST(Engine, ChoicesOfFsdpAgreeOverThreads) {
-  for (const auto& shape :
-       {Shape{.head = true}, Shape{.head = true, .frozen = {0, 1}}, Shape{.frozen = {2}}, Shape{.frozen = {1}}}) {
-    for (const auto compute : {base::DType::fp32, base::DType::bf16}) {
-      StrategyOptions options = sgd();
-      options.order = comm::SumOrder::ordered;
-      options.micro_steps = 2;
-      options.precision.compute = compute;
-      options.precision.frozen = compute == base::DType::bf16 ? base::DType::fp32 : base::DType::bf16;
-      const auto reference = run_on_threads(4, shape, "ddp", options);
-      for (const auto choice : {AfterForward::free, AfterForward::keep, AfterForward::keep_part}) {
-        for (const char* profile : {"native", "fsdp2"}) {
-          options.after_forward = choice;
-          options.parts = 2;
-          options.profile = profile;
-          const auto found = run_on_threads(4, shape, "fsdp", options);
-          EXPECT_NEAR(found.counted, found.predicted, 1e-9 * found.predicted);
-          EXPECT_TRUE(same_bits(found.parameters, reference.parameters));
-        }
-      }
-      options.after_forward.reset();
-      options.profile = "native";
-      for (std::int64_t prefetch = 0; prefetch <= 3; ++prefetch) {
-        for (const bool overlap : {true, false}) {
-          for (const std::int64_t live : {0L, 4 * 2 * kWidth * kWidth * 2 + 4096}) {
-            options.prefetch = prefetch;
-            options.overlap = overlap;
-            options.live_bytes = live;
-            const auto found = run_on_threads(4, shape, prefetch % 2 == 0 ? "zero3" : "fsdp", options);
-            EXPECT_NEAR(found.counted, found.predicted, 1e-9 * found.predicted);
-            EXPECT_TRUE(same_bits(found.parameters, reference.parameters)) << "prefetch " << prefetch << " overlap " << overlap;
-          }
-        }
-      }
-      options.overlap = true;
-      options.live_bytes.reset();
-      options.persistence_threshold = kWidth * kWidth + 1;
-      const auto found = run_on_threads(4, shape, "zero3", options);
-      EXPECT_NEAR(found.counted, found.predicted, 1e-9 * found.predicted);
-      EXPECT_TRUE(same_bits(found.parameters, reference.parameters));
-    }
-  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ TEST(EngineOverThreads, AUnitOfEmptyTensorsTrains) {
     EXPECT_NEAR(found.counted, found.predicted, kRounding * found.predicted);
   }
 }
+
 TEST(EngineOverThreads, ChoicesAgree) {
   for (const auto& shape :
        {Shape{.head = true}, Shape{.head = true, .frozen = {0, 1}}, Shape{.frozen = {2}}, Shape{.frozen = {1}}}) {
