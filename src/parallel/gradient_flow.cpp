@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "optim/vector_ops.hpp"
+#include "parallel/bucket_peak.hpp"
 #include "parallel/comm_buffer.hpp"
 
 namespace shardmark::parallel {
@@ -15,9 +16,6 @@ namespace {
 
 using comm::Purpose;
 using device::MemoryCategory;
-
-// Buckets under way at once: one travels while the next fills.
-constexpr std::size_t kMostFlights = 2;
 
 std::span<float> floats(const torch::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};

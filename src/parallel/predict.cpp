@@ -1,8 +1,10 @@
 #include "parallel/predict.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "parallel/bucket_peak.hpp"
 #include "parallel/gather_schedule.hpp"
 
 namespace shardmark::parallel {
@@ -113,11 +115,30 @@ std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Po
 
 namespace {
 
+/// A frozen part is kept as it is stored, for that is how it travels.
+std::vector<std::int64_t> part_bytes_by_unit(const std::vector<GroupPlan>& groups, std::size_t num_units, const Policy& policy,
+                                             const Precision& precision) {
+  std::vector<std::int64_t> bytes(num_units, 0);
+  if (policy.after_forward != AfterForward::keep_part) {
+    return bytes;
+  }
+  for (const auto& group : groups) {
+    if (group.gathered) {
+      bytes[static_cast<std::size_t>(group.unit)] +=
+          group.layout.numel() / policy.parts * bytes_of(group.trainable ? precision.compute : precision.frozen);
+    }
+  }
+  return bytes;
+}
+
 /// Drives the schedule through a pass in declared order and watches what is held.
 class PassSimulation {
  public:
-  PassSimulation(std::vector<std::int64_t> unit_bytes, std::vector<bool> visited, const Policy& policy)
+  /// `part_bytes`: what a unit leaves behind after forward where parts of it are kept.
+  PassSimulation(std::vector<std::int64_t> unit_bytes, std::vector<std::int64_t> part_bytes, std::vector<bool> visited,
+                 const Policy& policy)
       : bytes_(std::move(unit_bytes)),
+        part_bytes_(std::move(part_bytes)),
         visited_(std::move(visited)),
         policy_(policy),
         schedule_(bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(bytes_, policy)}) {
@@ -126,7 +147,7 @@ class PassSimulation {
 
   void run(std::int64_t& forward, std::int64_t& backward) {
     const auto units = static_cast<std::int64_t>(bytes_.size());
-    parts_ = 0;
+    parts_.assign(bytes_.size(), 0);
     visit(0, forward);
     for (std::int64_t unit = 1; unit < units; ++unit) {
       visit(unit, forward);
@@ -147,12 +168,15 @@ class PassSimulation {
   }
 
  private:
-  void watch(std::int64_t& most) const { most = std::max(most, schedule_.held_bytes() + parts_); }
+  void watch(std::int64_t& most) const {
+    most = std::max(most, std::accumulate(parts_.begin(), parts_.end(), schedule_.held_bytes()));
+  }
   void visit(std::int64_t unit, std::int64_t& most) {
     none_.clear();
     dropped_.clear();
     schedule_.visit(unit, none_, dropped_);
     watch(most);
+    parts_[static_cast<std::size_t>(unit)] = 0;  // whole again
   }
   void release(std::int64_t unit, std::int64_t& most) {
     none_.clear();
@@ -164,60 +188,30 @@ class PassSimulation {
       return;
     }
     if (policy_.after_forward_of(unit) == AfterForward::keep_part) {
-      parts_ += bytes_[static_cast<std::size_t>(unit)] / policy_.parts;
+      const auto at = static_cast<std::size_t>(unit);
+      parts_[at] = part_bytes_[at];
+      watch(most);  // the part is cut off before the whole is freed
     }
     release(unit, most);
   }
 
   std::vector<std::int64_t> bytes_;
+  std::vector<std::int64_t> part_bytes_;
   std::vector<bool> visited_;
   Policy policy_;
   GatherSchedule schedule_;
-  std::int64_t parts_ = 0;
+  std::vector<std::int64_t> parts_;  // kept now, by unit
   std::vector<std::int64_t> none_;
   std::vector<std::int64_t> dropped_;
 };
-
-/// Buckets under way and the one that fills, in the order of reduction.
-std::int64_t bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& policy, const Precision& precision,
-                          const StepShape& shape) {
-  const bool reduced_once = shape.no_sync || shape.micro_steps == 1;
-  const bool accumulates = shape.no_sync && shape.micro_steps > 1;
-  const bool lands_in_gradient = reduced_once && (!policy.shard_gradients || accumulates);
-  if (lands_in_gradient && precision.gradient(shape.micro_steps) == precision.reduce) {
-    return 0;
-  }
-  constexpr std::size_t kUnderWay = 3;  // two travel while the next one fills (GradientFlow)
-  const std::size_t window = !shape.overlap && !lands_in_gradient ? groups.size() : shape.ranks > 1 ? kUnderWay : 1;
-  std::vector<std::int64_t> sizes;
-  std::int64_t root = 0;  // fills from the first gradient of the pass to the last
-  for (const auto& group : groups) {
-    if (group.trainable) {
-      const std::int64_t bytes = group.layout.numel() * bytes_of(precision.reduce);
-      if (group.unit == 0) {
-        root = bytes;
-      } else {
-        sizes.push_back(bytes);
-      }
-    }
-  }
-  std::int64_t most = 0;
-  for (std::size_t first = 0; first < sizes.size(); ++first) {
-    std::int64_t sum = 0;
-    for (std::size_t i = first; i < std::min(first + window, sizes.size()); ++i) {
-      sum += sizes[i];
-    }
-    most = std::max(most, sum);
-  }
-  return root + most;
-}
 
 }  // namespace
 
 TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const std::vector<bool>& visited_by_backward,
                                    const Policy& policy, const Precision& precision, const StepShape& shape) {
   TransientBytes bytes;
-  PassSimulation pass(gathered_bytes_by_unit(groups, visited_by_backward.size(), precision), visited_by_backward, policy);
+  PassSimulation pass(gathered_bytes_by_unit(groups, visited_by_backward.size(), precision),
+                      part_bytes_by_unit(groups, visited_by_backward.size(), policy, precision), visited_by_backward, policy);
   pass.run(bytes.gathered_forward, bytes.gathered_backward);  // records the order
   bytes = {};
   pass.run(bytes.gathered_forward, bytes.gathered_backward);
@@ -228,7 +222,7 @@ TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const s
       bytes.gathered_backward += group.layout.numel() * bytes_of(precision.compute);
     }
   }
-  bytes.buckets = bucket_bytes(groups, policy, precision, shape);
+  bytes.buckets = most_bucket_bytes(groups, policy, precision, shape);
   return bytes;
 }
 

@@ -310,11 +310,14 @@ void Trainer::check_memory() {
   }
   add_check("persistent_bytes_gathered", 0,
             static_cast<double>(seen.current[static_cast<std::size_t>(device::MemoryCategory::gathered)]), 0);
-  // The first passes gather nothing ahead, and a run may end after them: less is no fault, more is.
-  const auto gathered = static_cast<std::size_t>(device::MemoryCategory::gathered);
-  const auto most = static_cast<double>(predicted[gathered]);
-  outcome_.checks.push_back({"peak_bytes_gathered", most, static_cast<double>(seen.run_peak[gathered]), 0,
-                             static_cast<double>(seen.run_peak[gathered]) <= most});
+  // The first passes gather nothing ahead, and a run may end after them; how many buckets travel at once is for the network to
+  // say. Less than predicted is no fault, more is.
+  for (const auto category : {device::MemoryCategory::gathered, device::MemoryCategory::buckets}) {
+    const auto at = static_cast<std::size_t>(category);
+    const auto most = static_cast<double>(predicted[at]);
+    const auto found = static_cast<double>(seen.run_peak[at]);
+    outcome_.checks.push_back({fmt::format("peak_bytes_{}", device::name_of(category)), most, found, 0, found <= most});
+  }
 }
 
 void Trainer::add_check(std::string name, double expected, double found, double tolerance) {
