@@ -1,4 +1,4 @@
-// `shardmark explain`: what a column of a record means.
+// `shardmark explain`: what a column of a record or of a command's table means.
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/columns.hpp"
 #include "app/command.hpp"
 #include "base/text.hpp"
 #include "record/schema.hpp"
@@ -31,8 +32,9 @@ base::ExitCode explain(const std::string& metric) {
   bool found = false;
   const auto visit = [&](const std::string& owner, const record::Column& column) {
     const std::string where = owner + column.name;
-    names.push_back(column.name);
-    if (metric == column.name || metric == where) {
+    const std::string bare = where.substr(where.rfind('.') + 1);
+    names.push_back(bare);
+    if (metric == bare || metric == where) {
       print_column(where, column);
       found = true;
     } else if (metric.empty()) {
@@ -46,6 +48,9 @@ base::ExitCode explain(const std::string& metric) {
   }
   for (const auto& attribute : record::attributes()) {
     visit("", attribute);
+  }
+  for (const auto& column : analysis::derived_columns()) {
+    visit("", column);
   }
   if (!found && !metric.empty()) {
     const auto near = base::closest_name(metric, names);

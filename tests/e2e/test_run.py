@@ -59,6 +59,11 @@ def test_explain_knows_every_column(program):
     for name in ("samples_per_s", "wire_bytes", "steps.total_s", "status"):
         shown = program.alone("explain", name)
         assert shown.returncode == 0 and "definition" in shown.stdout and "unit" in shown.stdout
+    printed = [program.alone("compare", path), program.alone("compare", "--memory", path), program.alone("plan", "mlp", "--gpus", "2")]
+    bare = {name.rsplit(".", 1)[-1] for name in known}
+    for done in printed:
+        header = next(line for line in done.stdout.splitlines() if "technique" in line)
+        assert set(header.split()) <= bare, "a column that no explanation covers"
     wrong = program.alone("explain", "sample_per_s")
     assert wrong.returncode == 2 and "samples_per_s" in wrong.stderr
 
