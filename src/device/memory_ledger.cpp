@@ -19,15 +19,16 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "device/small_blocks.hpp"
 
 namespace shardmark::device {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kAlignment = 64;
-// Blocks from here on are kept for reuse: the system's allocator would map and unmap them, at a page fault each 4 KiB.
-constexpr std::size_t kReuseFrom = 64 * 1024;
-// Idle blocks above this are given back when a new block is needed.
+// Large blocks are kept for reuse by all threads: the system's allocator would map and unmap them, at a page fault each 4 KiB.
+constexpr std::size_t kLargeFrom = SmallBlocks::kSmallBelow;
+// Idle large blocks above this are given back when a new block is needed.
 constexpr std::size_t kMaxIdleBytes = 512ULL * 1024 * 1024;
 
 /// In front of each block, since LibTorch wants the context to be the data pointer.
@@ -179,6 +180,41 @@ Header* header_of(void* data) {
   return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes);
 }
 
+void give_back(void* block, std::size_t block_bytes) noexcept {
+  ledger().reserve(-static_cast<std::int64_t>(block_bytes));
+  std::free(block);
+}
+
+thread_local bool thread_ends = false;
+struct ThreadBlocks : SmallBlocks {
+  ThreadBlocks() : SmallBlocks(&give_back) {}
+  ThreadBlocks(const ThreadBlocks&) = delete;
+  ThreadBlocks& operator=(const ThreadBlocks&) = delete;
+  ~ThreadBlocks() { thread_ends = true; }
+};
+
+/// nullptr while the thread ends: tensors of thread or static lifetime may be freed after its blocks.
+SmallBlocks* small_blocks() {
+  thread_local ThreadBlocks blocks;
+  return thread_ends ? nullptr : &blocks;
+}
+
+bool keep(void* block, std::size_t block_bytes) {
+  if (block_bytes >= kLargeFrom) {
+    return ledger().keep_idle(block, block_bytes);
+  }
+  auto* small = small_blocks();
+  return small != nullptr && small->keep(block, block_bytes);
+}
+
+void* take_kept(std::size_t block_bytes) {
+  if (block_bytes >= kLargeFrom) {
+    return ledger().take_idle(block_bytes);
+  }
+  auto* small = small_blocks();
+  return small == nullptr ? nullptr : small->take(block_bytes);
+}
+
 void release(void* data) {
   if (data == nullptr) {
     return;
@@ -186,25 +222,26 @@ void release(void* data) {
   Header* header = header_of(data);
   ledger().remove(*header);
   const std::size_t block_bytes = header->block_bytes;
-  if (block_bytes >= kReuseFrom && ledger().keep_idle(header, block_bytes)) {
-    return;
+  if (!keep(header, block_bytes)) {
+    give_back(header, block_bytes);
   }
-  ledger().reserve(-static_cast<std::int64_t>(block_bytes));
-  std::free(header);
 }
 
 void* obtain(std::size_t bytes) {
-  std::size_t block_bytes = bytes + kHeaderBytes;
-  if (block_bytes >= kReuseFrom) {
-    constexpr std::size_t page = 4096;
-    block_bytes = (block_bytes + page - 1) / page * page;
-    if (void* block = ledger().take_idle(block_bytes)) {
-      return block;
-    }
+  constexpr std::size_t kPage = 4096;
+  const std::size_t needed = bytes + kHeaderBytes;
+  const std::size_t granule = needed >= kLargeFrom ? kPage : SmallBlocks::kGranule;
+  const std::size_t block_bytes = (needed + granule - 1) / granule * granule;
+  if (void* block = take_kept(block_bytes)) {
+    static_cast<Header*>(block)->block_bytes = block_bytes;
+    return block;
   }
   void* block = nullptr;
   if (posix_memalign(&block, kAlignment, block_bytes) != 0) {
     ledger().release_idle();
+    if (auto* small = small_blocks()) {
+      small->clear();
+    }
     if (posix_memalign(&block, kAlignment, block_bytes) != 0) {
       const auto live = static_cast<double>(ledger().snapshot().current_total);
       throw base::MemoryError("out of host memory: asked for " + base::format_bytes(static_cast<double>(bytes)) + ", " +
@@ -225,7 +262,6 @@ class LedgerAllocator final : public c10::Allocator {
     }
     auto* header = static_cast<Header*>(obtain(bytes));
     header->bytes = bytes;
-    header->block_bytes = std::max(header->block_bytes, bytes + kHeaderBytes);
     ledger().add(*header);
     void* data = reinterpret_cast<char*>(header) + kHeaderBytes;
     return {data, data, &release, cpu};

@@ -66,6 +66,11 @@ class FusedOptimizer : public Optimizer {
     }
   }
 
+  std::vector<std::vector<at::Tensor>> unbind() override {
+    pieces_.clear();
+    return std::exchange(states_, {});
+  }
+
   void begin_step() override {
     ++steps_;
     step_.fill_(static_cast<float>(steps_));

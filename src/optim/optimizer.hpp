@@ -45,6 +45,8 @@ class Optimizer {
   /// Takes up ranges and allocates zeroed states. Local. Binding again (after the layout changed) keeps the step count and
   /// takes `states` as given: for each range the tensors of `state_names()`, in that order.
   virtual void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) = 0;
+  /// Lets go of the ranges and hands over the states; `bind` must follow. Keeps the step count.
+  [[nodiscard]] virtual std::vector<std::vector<at::Tensor>> unbind() = 0;
   /// Starts one update of all ranges.
   virtual void begin_step() = 0;
   /// Updates one range with learning rate `lr`, gradients scaled by `coefficient` first (they may be left scaled). Local; the

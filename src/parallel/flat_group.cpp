@@ -55,7 +55,7 @@ bool has_storage(const torch::Tensor& flat) {
   return flat.storage().nbytes() > 0;
 }
 
-FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, GradientRules rules, std::int64_t shard)
+FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, std::int64_t shard)
     : plan(std::move(group)), numel(plan.layout.numel()) {
   const bool owns_part = plan.trainable ? policy.shard_state : plan.gathered;
   owned_numel = owns_part ? numel / policy.shards : numel;
@@ -67,6 +67,9 @@ FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& pre
   transient = plan.gathered || (!same_type && !(plan.trainable && policy.shard_state));
   working = flat_zeros(numel, precision.compute, transient ? MemoryCategory::gathered : MemoryCategory::parameters);
   resting = same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters);
+}
+
+void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precision, GradientRules rules) {
   if (!plan.trainable) {
     return;
   }

@@ -38,8 +38,10 @@ struct GradientRules {
 };
 
 struct FlatGroup {
-  /// Allocates what persists. `shard` of policy.shards is this rank's part.
-  FlatGroup(GroupPlan plan, const Policy& policy, const Precision& precision, GradientRules rules, std::int64_t shard);
+  /// Allocates the parameters that persist. `shard` of policy.shards is this rank's part.
+  FlatGroup(GroupPlan plan, const Policy& policy, const Precision& precision, std::int64_t shard);
+  /// Allocates what persists of gradients; nothing for a frozen group.
+  void allocate_gradients(const Policy& policy, const Precision& precision, GradientRules rules);
 
   GroupPlan plan;
   std::int64_t numel = 0;  // padded

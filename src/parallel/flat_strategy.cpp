@@ -53,6 +53,7 @@ void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initi
   std::vector<std::int64_t> backwards(facts_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0);
   build(backwards);
+  allocate_gradients();
   fill_initial_values(initial);
   bind_optimizer({});
   rebuilt_ = !policy_.rebuild_buckets || num_trainable_groups_ == 0;
@@ -67,7 +68,7 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
   for (auto& plan : plan_groups_in_order(facts_, order, policy_, options_.precision.alignment())) {
     num_trainable_groups_ += plan.trainable ? 1U : 0U;
     // Bound, and its storage freed where it comes and goes, before the next group takes memory.
-    bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, rules, shard));
+    bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, shard));
   }
   parameters_.emplace(groups_, *list_, policy_, gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision),
                       ParameterFlow::Communicators{&gather_communicator(), part_.get()},
@@ -76,6 +77,12 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
                      GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
                                            options_.allow_unused, policy_.shard_state, policy_.shard_gradients},
                      [this](std::int64_t unit) { parameters_->gradients_arrived(unit); });
+}
+
+void FlatStrategy::allocate_gradients() {
+  for (auto& group : groups_) {
+    group.allocate_gradients(policy_, options_.precision, {options_.micro_steps, options_.no_sync});
+  }
 }
 
 void FlatStrategy::bind_values(FlatGroup& group) {
@@ -244,42 +251,50 @@ void FlatStrategy::rebuild() {
   if (std::ranges::equal(
           planned, groups_, {}, [](const GroupPlan& plan) { return plan.layout.tensors; },
           [](const FlatGroup& group) { return group.plan.layout.tensors; })) {
-    return;  // the first guess was right: nothing to move, and no memory for two layouts
+    return;  // the first guess was right
   }
-  const std::deque<FlatGroup> old = std::exchange(groups_, {});
-  const auto old_states = optimizer_->states();
+  // The update took this step's gradients: their memory is the first to go, so that two layouts never stand side by side whole.
+  std::deque<FlatGroup> old = std::exchange(groups_, {});
+  auto old_states = optimizer_->unbind();
+  for (auto& group : old) {
+    group.gradient = group.owned_gradient = torch::Tensor();
+  }
   build(order);
-  // Where each parameter was, and what moves from there: values, gradients, states.
-  std::vector<std::pair<const FlatGroup*, const LayoutTensor*>> place(facts_.size());
-  std::vector<std::size_t> group_of(facts_.size());
+  move_into_groups(std::move(old), std::move(old_states));
+}
+
+void FlatStrategy::move_into_groups(std::deque<FlatGroup> old, std::vector<std::vector<torch::Tensor>> old_states) {
+  struct Place {
+    std::size_t group = 0;
+    std::int64_t offset = 0;
+  };
+  std::vector<Place> was(facts_.size());
   for (std::size_t g = 0; g < old.size(); ++g) {
     for (const auto& tensor : old[g].plan.layout.tensors) {
-      place[static_cast<std::size_t>(tensor.index)] = {&old[g], &tensor};
-      group_of[static_cast<std::size_t>(tensor.index)] = g;
+      was[static_cast<std::size_t>(tensor.index)] = {g, tensor.offset};
     }
   }
-  std::vector<std::vector<torch::Tensor>> states;
-  for (auto& group : groups_) {
-    if (group.plan.trainable) {
-      auto& fresh = states.emplace_back();
-      for (std::size_t s = 0; s < optimizer_->state_names().size(); ++s) {
-        fresh.push_back(flat_zeros(group.numel, options_.optimizer.state, MemoryCategory::optimizer_state));
-      }
-    }
+  const auto move = [&](const FlatGroup& group, const torch::Tensor& into, const auto& source_of_group) {
     for (const auto& tensor : group.plan.layout.tensors) {
-      const auto [from_group, from] = place[static_cast<std::size_t>(tensor.index)];
-      const auto move = [&, at = from](const torch::Tensor& into, const torch::Tensor& source) {
-        into.narrow(0, tensor.offset, tensor.numel).copy_(source.narrow(0, at->offset, at->numel));
-      };
-      move(group.resting, from_group->resting);
-      if (group.plan.trainable) {
-        move(group.gradient, from_group->gradient);
-        for (std::size_t s = 0; s < states.back().size(); ++s) {
-          move(states.back()[s], old_states[group_of[static_cast<std::size_t>(tensor.index)]][s]);
-        }
-      }
+      const auto& place = was[static_cast<std::size_t>(tensor.index)];
+      into.narrow(0, tensor.offset, tensor.numel).copy_(source_of_group(place.group).narrow(0, place.offset, tensor.numel));
+    }
+  };
+  for (auto& group : groups_) {
+    move(group, group.resting, [&](std::size_t from) { return old[from].resting; });
+  }
+  old.clear();
+  std::vector<std::vector<torch::Tensor>> states(num_trainable_groups_);
+  for (std::size_t s = 0; s < optimizer_->state_names().size(); ++s) {
+    for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+      states[g].push_back(flat_zeros(groups_[g].numel, options_.optimizer.state, MemoryCategory::optimizer_state));
+      move(groups_[g], states[g][s], [&](std::size_t from) { return old_states[from][s]; });
+    }
+    for (auto& of_group : old_states) {
+      of_group[s] = torch::Tensor();
     }
   }
+  allocate_gradients();
   bind_optimizer(std::move(states));
 }
 

@@ -100,6 +100,7 @@ class Strategy {
   virtual void end_evaluation() = 0;
 
   /// Whole parameters or reduced gradients, unpadded, in declaration order. Collective; full on rank 0 (others may be empty).
+  /// Gradients are what the step reduced until `update` has used them.
   [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;
   /// Hashes of what this rank holds of the parameters, and which other ranks hold the same.

@@ -104,6 +104,39 @@ TEST_F(Ledger, ScopesNest) {
   EXPECT_EQ(grown(MemoryCategory::gathered), 200);
 }
 
+TEST_F(Ledger, SmallBlocksAreReusedInTheirThread) {
+  const void* first = nullptr;
+  {
+    const auto tensor = bytes_tensor(1000);
+    first = tensor.const_data_ptr();
+  }
+  const std::int64_t reserved = memory_snapshot().reserved;
+  const auto again = bytes_tensor(980);  // another size of the same granule count
+  EXPECT_EQ(again.const_data_ptr(), first);
+  EXPECT_EQ(memory_snapshot().reserved, reserved);
+  const auto beside = bytes_tensor(980);
+  EXPECT_NE(beside.const_data_ptr(), first);
+}
+
+TEST_F(Ledger, AThreadThatEndsGivesItsSmallBlocksBack) {
+  const std::int64_t reserved = memory_snapshot().reserved;
+  std::int64_t kept = 0;
+  std::thread([&] {
+    { const auto tensor = bytes_tensor(2000); }
+    kept = memory_snapshot().reserved - reserved;
+  }).join();
+  EXPECT_GE(kept, 2000);
+  EXPECT_EQ(memory_snapshot().reserved, reserved);
+}
+
+TEST_F(Ledger, ABlockMayBeFreedByAnotherThread) {
+  std::optional<torch::Tensor> tensor = bytes_tensor(3000);
+  std::thread([&] { tensor.reset(); }).join();
+  EXPECT_EQ(grown(), 0);
+  const auto again = bytes_tensor(3000);
+  EXPECT_EQ(grown(), 3000);
+}
+
 TEST_F(Ledger, ScopeIsOfItsThread) {
   const MemoryScope scope(MemoryCategory::gradients);
   torch::Tensor tensor;
@@ -219,11 +252,6 @@ TEST_F(Ledger, LargeBlocksAreReused) {
   EXPECT_EQ(memory_snapshot().reserved, idle.reserved);
   const auto second = bytes_tensor(kBytes);
   EXPECT_NE(second.data_ptr(), first) << "in use already";
-}
-
-TEST_F(Ledger, SmallBlocksGoBackToTheSystem) {
-  { const auto tensor = bytes_tensor(1000); }
-  EXPECT_EQ(memory_snapshot().reserved, start_.reserved);
 }
 
 TEST_F(Ledger, ReservedIsNeverBelowLive) {

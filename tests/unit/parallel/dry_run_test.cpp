@@ -126,5 +126,28 @@ TEST_F(DryRun, SoDoTheirChoices) {
   }
 }
 
+/// The head's gradient comes first, though it is declared first: after step 0 the buckets are cut anew.
+TEST_F(DryRun, TwoLayoutsNeverStandSideBySide) {
+  StrategyOptions options;
+  options.optimizer.name = "adamw";
+  const auto communicator = one_of_many(1, 2, make_policy("ddp", options, 2));
+  Chain chain({.head = true});
+  const auto strategy = make_strategy("ddp", options, *communicator);
+  strategy->prepare(chain.list, {});
+  strategy->begin_step();
+  strategy->begin_micro_step(0);
+  chain.loss(0).backward();
+  strategy->end_micro_step();
+  static_cast<void>(strategy->finish_gradients());
+  strategy->update(0.01, 1);
+  const void* place = chain.list.parameters().front().value.const_data_ptr();
+  const std::int64_t before = device::memory_snapshot().current_total;
+  device::reset_memory_peaks();
+  strategy->end_step();
+  ASSERT_NE(chain.list.parameters().front().value.const_data_ptr(), place) << "nothing was rebuilt";
+  EXPECT_EQ(device::memory_snapshot().current_total, before);
+  EXPECT_LE(device::memory_snapshot().run_peak_total, before);
+}
+
 }  // namespace
 }  // namespace shardmark::parallel
