@@ -312,7 +312,9 @@ base::ExitCode run_session(world::World& world, config::RunConfig config, base::
     return session.train();
   } catch (const world::Interrupted& signal) {
     session.abandon();
-    base::log_info(fmt::format("{}: what was measured so far is in the .partial record", signal.what()));
+    // On every rank: a launcher that ends the job because a rank died names that rank, these name what waits for it.
+    base::log_rank(signal.what());
+    base::log_info("what was measured so far is in the .partial record");
     world.abort(base::ExitCode::failed);
   } catch (const std::exception& error) {
     const auto code = base::exit_code_of(error);

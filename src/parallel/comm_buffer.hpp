@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <cstring>
-#include <string>
 
 #include "base/error.hpp"
 #include "comm/communicator.hpp"
@@ -27,16 +26,6 @@ namespace shardmark::parallel {
 [[nodiscard]] inline comm::Buffer comm_buffer(const torch::Tensor& flat) {
   SM_DCHECK(flat.is_contiguous(), "a communicator takes contiguous memory");
   return {flat.data_ptr(), flat.numel(), dtype_of(flat)};
-}
-
-/// Waits; a deadline that passes is told with what the collective was for (`what()` is called only then).
-template <typename What>
-void wait_for(comm::Pending& pending, const What& what) {
-  try {
-    pending.wait();
-  } catch (const base::DeadlineError& error) {
-    throw base::DeadlineError(what() + ": " + error.what());
-  }
 }
 
 /// Copies element by element: the same bits between equal types, else rounded to nearest even.

@@ -55,6 +55,13 @@ bool has_storage(const torch::Tensor& flat) {
   return flat.storage().nbytes() > 0;
 }
 
+std::string name_of(const GroupPlan& plan, const model::ParameterList& list) {
+  if (plan.unit >= 0) {
+    return "unit " + list.units()[static_cast<std::size_t>(plan.unit)];
+  }
+  return "the bucket that starts with " + list.parameters()[static_cast<std::size_t>(plan.layout.tensors.front().index)].name;
+}
+
 FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, std::int64_t shard)
     : plan(std::move(group)), numel(plan.layout.numel()) {
   const bool owns_part = plan.trainable ? policy.shard_state : plan.gathered;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/memory_ledger.hpp"
+#include "model/parameter.hpp"
 #include "optim/optimizer.hpp"
 #include "parallel/group_plan.hpp"
 #include "parallel/precision.hpp"
@@ -36,6 +37,9 @@ struct GradientRules {
   /// A step reduces each gradient once, not every micro-step's.
   [[nodiscard]] bool reduced_once() const { return no_sync || micro_steps == 1; }
 };
+
+/// "unit NAME", or "the bucket that starts with PARAMETER" where groups are not units: for messages.
+[[nodiscard]] std::string name_of(const GroupPlan& plan, const model::ParameterList& list);
 
 struct FlatGroup {
   /// Allocates the parameters that persist. `shard` of policy.shards is this rank's part.

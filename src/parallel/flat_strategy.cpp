@@ -71,9 +71,10 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
     bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, shard));
   }
   parameters_.emplace(groups_, *list_, policy_, gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision),
-                      ParameterFlow::Communicators{&gather_communicator(), part_.get()},
+                      ParameterFlow::Communicators{&gather_communicator(), part_.get(), communicator_.rank()},
                       [this] { return gather_is_to_fail(); });
-  gradients_.emplace(groups_, *list_, GradientFlow::Communicators{&scatter_communicator(), replica_.get()},
+  gradients_.emplace(groups_, *list_,
+                     GradientFlow::Communicators{&scatter_communicator(), replica_.get(), communicator_.rank()},
                      GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
                                            options_.allow_unused, policy_.shard_state, policy_.shard_gradients},
                      [this](std::int64_t unit) { parameters_->gradients_arrived(unit); });

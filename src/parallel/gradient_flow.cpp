@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "comm/waiting.hpp"
 #include "optim/vector_ops.hpp"
 #include "parallel/bucket_peak.hpp"
 #include "parallel/comm_buffer.hpp"
@@ -181,7 +182,7 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
     // Only buckets cost memory while they travel.
     const bool must = wait || (flights_.size() > leave && groups_[flight.group].bucket.defined());
     if (must) {
-      wait_for(flight.pending, [&] { return describe(flight); });
+      comm::wait_for(flight.pending, [&] { return describe(groups_[flight.group], flight.across_replicas); });
     } else if (!flight.pending.done()) {
       return;
     }
@@ -196,12 +197,9 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
   }
 }
 
-std::string GradientFlow::describe(const Flight& flight) const {
-  const auto& plan = groups_[flight.group].plan;
-  const auto& first = list_.parameters()[static_cast<std::size_t>(plan.layout.tensors.front().index)];
-  return fmt::format("{} of the gradients of {}", options_.scatter && !flight.across_replicas ? "reduce_scatter" : "all_reduce",
-                     plan.unit >= 0 ? "unit " + list_.units()[static_cast<std::size_t>(plan.unit)]
-                                    : "the bucket that starts with " + first.name);
+std::string GradientFlow::describe(const FlatGroup& group, bool across_replicas) const {
+  return fmt::format("{} of the gradients of {}", options_.scatter && !across_replicas ? "reduce_scatter" : "all_reduce",
+                     name_of(group.plan, list_));
 }
 
 void GradientFlow::finish_flight(Flight& flight) {
@@ -236,12 +234,14 @@ void GradientFlow::report_unused(const std::vector<std::size_t>& unused) const {
     const auto& parameter = list_.parameters()[index];
     names.push_back(fmt::format("{} (unit {})", parameter.name, list_.units()[static_cast<std::size_t>(parameter.unit)]));
   }
-  throw base::Error(
-      base::ExitCode::failed,
-      fmt::format("rank {}: no gradient reached {} trainable parameter(s): {}; their {} cannot start. Freeze them, "
-                  "or set technique.unused_parameters = \"allow\"",
-                  communicators_.shard->rank(), names.size(), base::join(names, ", "),
-                  options_.scatter ? "reduce_scatter" : "all_reduce"));
+  const auto stopped = std::ranges::find_if(missing_, [](std::int64_t gradients) { return gradients > 0; });
+  const auto& group = groups_[static_cast<std::size_t>(stopped - missing_.begin())];
+  // The names come last: a notice to the other ranks may cut them off.
+  throw base::Error(base::ExitCode::failed,
+                    fmt::format("rank {}: {} cannot start: no gradient reached {} trainable parameter(s). Freeze them, or set "
+                                "technique.unused_parameters = \"allow\": {}",
+                                communicators_.rank, communicators_.shard->size() > 1 ? describe(group, false) : "the update",
+                                names.size(), base::join(names, ", ")));
 }
 
 void GradientFlow::end_micro_step() {

@@ -23,6 +23,7 @@ class GradientFlow {
   struct Communicators {
     comm::Communicator* shard = nullptr;    // sums go here; each rank keeps its part where state is sharded
     comm::Communicator* replica = nullptr;  // hybrid: ranks that hold the same part; nullptr: none
+    int rank = 0;                           // this one's among all, for messages
   };
   struct Options {
     GradientRules rules;
@@ -45,7 +46,8 @@ class GradientFlow {
                std::function<void(std::int64_t unit)> unit_arrived);
 
   void begin_micro_step(std::int64_t micro_step);
-  /// Starts what is due. Throws base::Error naming trainable parameters without a gradient, unless allowed.
+  /// Starts what is due. Throws base::Error naming trainable parameters without a gradient, unless allowed: perhaps on one rank
+  /// alone, and with reductions under way, so that nothing on these communicators may go on.
   void end_micro_step();
   /// Waits until every group's owned_gradient is the sum over ranks and micro-steps. Collective.
   void finish();
@@ -78,7 +80,7 @@ class GradientFlow {
   /// Moves flights on in order; `leave` may stay under way.
   void advance(std::size_t leave, bool wait);
   void finish_flight(Flight& flight);
-  [[nodiscard]] std::string describe(const Flight& flight) const;
+  [[nodiscard]] std::string describe(const FlatGroup& group, bool across_replicas) const;
   [[nodiscard]] bool reduces_now() const { return !options_.rules.no_sync || micro_step_ + 1 == options_.rules.micro_steps; }
   [[nodiscard]] bool adds_to_landing() const { return options_.rules.no_sync && micro_step_ > 0; }
   void report_unused(const std::vector<std::size_t>& unused) const;

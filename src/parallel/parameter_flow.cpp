@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "comm/waiting.hpp"
 #include "parallel/comm_buffer.hpp"
 
 namespace shardmark::parallel {
@@ -126,9 +127,7 @@ void ParameterFlow::start_gather(std::int64_t index) {
   const bool from_parts = !unit.parts.empty();
   for (std::size_t i = 0; i < unit.groups.size(); ++i) {
     auto& group = *unit.groups[i];
-    const auto what = [&] {
-      return fmt::format("rank {}: all_gather of unit {}", communicators_.shard->rank(), name_of(index));
-    };
+    const auto what = [&] { return fmt::format("rank {}: all_gather of unit {}", communicators_.rank, name_of(index)); };
     allocate_storage(group.working, MemoryCategory::gathered, what, out_of_memory_());
     torch::Tensor own = from_parts ? unit.parts[i] : group.resting;
     torch::Tensor target = group.working;
@@ -149,7 +148,7 @@ void ParameterFlow::finish_gather(std::int64_t index) {
     return;
   }
   for (auto& pending : unit.pending) {
-    wait_for(pending, [&] { return "all_gather of unit " + name_of(index); });
+    comm::wait_for(pending, [&] { return "all_gather of unit " + name_of(index); });
   }
   unit.pending.clear();
   unit.gathering = false;
@@ -280,13 +279,15 @@ void ParameterFlow::publish(std::size_t index) {
   if (group.resting.scalar_type() != own.scalar_type()) {
     own.copy_(group.resting);
   }
-  published_.push_back(communicators_.shard->all_gather(comm_buffer(own), comm_buffer(group.working), Purpose::parameter,
-                                                        static_cast<std::int64_t>(index)));
+  published_.push_back({index, communicators_.shard->all_gather(comm_buffer(own), comm_buffer(group.working),
+                                                                Purpose::parameter, static_cast<std::int64_t>(index))});
 }
 
 void ParameterFlow::finish_publishing() {
-  for (auto& pending : published_) {
-    pending.wait();
+  for (auto& [group, pending] : published_) {
+    comm::wait_for(pending, [&, index = group] {
+      return "all_gather of the parameters of " + parallel::name_of(groups_[index].plan, list_);
+    });
   }
   published_.clear();
 }

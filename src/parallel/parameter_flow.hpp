@@ -24,6 +24,7 @@ class ParameterFlow final : public model::UnitObserver {
   struct Communicators {
     comm::Communicator* shard = nullptr;  // ranks that share one copy
     comm::Communicator* part = nullptr;   // k of them, for AfterForward::keep_part
+    int rank = 0;                         // this one's among all, for messages
   };
 
   /// Says whether the next gather of this step finds no memory: a planted fault.
@@ -70,6 +71,12 @@ class ParameterFlow final : public model::UnitObserver {
     std::vector<torch::Tensor> parts;  // what keep_part left, by group
   };
 
+  /// The gather of an updated group, under way.
+  struct Published {
+    std::size_t group = 0;
+    comm::Pending pending;
+  };
+
   Unit& unit_at(std::int64_t unit) { return units_[static_cast<std::size_t>(unit)]; }
   void enter(std::int64_t unit);
   void start_gather(std::int64_t unit);
@@ -91,7 +98,7 @@ class ParameterFlow final : public model::UnitObserver {
   GatherSchedule schedule_;
   std::vector<std::int64_t> to_start_;  // kept, so that a step allocates nothing
   std::vector<std::int64_t> to_drop_;
-  std::vector<comm::Pending> published_;
+  std::vector<Published> published_;
 };
 
 }  // namespace shardmark::parallel

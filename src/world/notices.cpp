@@ -114,6 +114,10 @@ void Notices::send_waiting(const WaitInfo& info, double waited_s) {
   send_to_all(waiting_notice(handles_, info, waited_s));
 }
 
+std::string Notices::text_of(const WaitInfo& info) const {
+  return wait_text(waiting_notice(handles_, info, 0));
+}
+
 std::optional<Notice> Notices::receive() {
   int arrived = 0;
   MPI_Status status;

@@ -39,6 +39,8 @@ class Notices {
 
   void send_failure(base::ExitCode code, const std::string& message);
   void send_waiting(const WaitInfo& info, double waited_s);
+  /// What a wait is for: operation, number, purpose, tag and bytes.
+  [[nodiscard]] std::string text_of(const WaitInfo& info) const;
   /// A notice that has arrived, if any. Never blocks.
   [[nodiscard]] std::optional<Notice> receive();
   /// Moves sends on, since over sockets a first message needs the sender's help; true once all are out. Not while

@@ -218,7 +218,8 @@ void World::set_interrupt_flag(const volatile std::sig_atomic_t* flag) {
 void World::poll(std::int64_t turn, double started_s, const WaitInfo& info) {
   if (interrupt_ != nullptr && *interrupt_ != 0) [[unlikely]] {
     failed_ = true;
-    throw Interrupted(fmt::format("stopped by signal {} while waiting in {}", static_cast<int>(*interrupt_), info.operation));
+    throw Interrupted(
+        fmt::format("stopped by signal {} while waiting in {}", static_cast<int>(*interrupt_), notices_->text_of(info)));
   }
   const bool yielding = place_->oversubscribed;
   if (yielding) {

@@ -40,6 +40,21 @@ TEST(Unused, AParameterWithoutGradientIsNamed) {
   EXPECT_ON_ALL_RANKS(message.find("head.weight") == std::string::npos) << "it has a gradient: " << message;
 }
 
+// Within groups of two a rank of four is also one of two.
+TEST(Unused, ARankOfAGroupIsNamedByItsPlaceAmongAll) {
+  auto options = tiny_strategy_options();
+  options.shard_group = test_world().size() % 2 == 0 ? 2 : 0;
+  TinyRun run("fsdp", options, {.gate = Gate::unused}, 0);
+  run.strategy().begin_step();
+  std::string message;
+  try {
+    run.micro_step(0, 0);
+  } catch (const base::Error& error) {
+    message = error.what();
+  }
+  EXPECT_ON_ALL_RANKS(message.starts_with("rank " + std::to_string(test_world().rank()) + ": ")) << message;
+}
+
 TEST(Unused, AllowedItsGradientIsZeroAndItStays) {
   auto options = tiny_strategy_options();
   options.allow_unused = true;
