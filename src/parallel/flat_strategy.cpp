@@ -26,7 +26,13 @@ FlatStrategy::FlatStrategy(StrategyOptions options, const Policy& policy, comm::
   split_groups();
 }
 
-FlatStrategy::~FlatStrategy() = default;
+FlatStrategy::~FlatStrategy() {
+  // After a failure collectives may be under way: their communicators go first, and then the buffers that they were lent.
+  part_.reset();
+  replica_.reset();
+  scatter_.reset();
+  gather_.reset();
+}
 
 void FlatStrategy::split_groups() {
   if (!policy_.shard_state || communicator_.size() == 1) {

@@ -1,6 +1,11 @@
 // Faults of the engine that a test shows; over ranks that are threads, or one rank alone.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <exception>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "comm/self_communicator.hpp"
@@ -87,6 +92,64 @@ TEST(EngineFault, AGradientThatArrivesTwiceIsNotLost) {
     return;  // refused: also good
   }
   EXPECT_TRUE(same_bits(plain.parameters, recomputed.parameters));
+}
+
+/// What each of three ranks throws when `options` may differ between them and block 2 has a tensor that no loss depends on.
+template <typename Options>
+std::vector<std::exception_ptr> train_three(const std::string& technique, const Options& options) {
+  return testing::outcomes_on_threads(3, [&](int rank, comm::Communicator& all) {
+    Chain chain({.extra = true});
+    const auto strategy = make_strategy(technique, options(rank), all);
+    strategy->prepare(chain.list, {});
+    run_step(*strategy, chain, rank * 100);
+    run_step(*strategy, chain, 1000 + rank * 100);
+  });
+}
+
+template <typename E>
+std::string message_of(const std::exception_ptr& thrown) {
+  try {
+    if (thrown != nullptr) {
+      std::rethrow_exception(thrown);
+    }
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another type of exception: ") + error.what();
+  }
+  return "nothing thrown";
+}
+
+// One rank stops where the others go on. Not ddp: it sums on the caller's communicator, which lives longer than the buffers.
+TEST(EngineFault, AParameterUnusedOnOneRankEndsTheOthers) {
+  for (const char* technique : {"zero1", "zero2", "zero3", "fsdp"}) {
+    const auto thrown = train_three(technique, [](int rank) {
+      StrategyOptions options = sgd();
+      options.bucket_bytes = 4 * kWidth * kWidth;
+      options.allow_unused = rank != 1;
+      return options;
+    });
+    EXPECT_THAT(message_of<base::Error>(thrown[1]),
+                ::testing::ContainsRegex("rank 1: reduce_scatter of the gradients of .* cannot start: .*block2.extra"));
+    for (const std::size_t other : {0U, 2U}) {
+      EXPECT_THAT(message_of<base::RemoteError>(thrown[other]), ::testing::StartsWith("rank 1 of group ")) << technique;
+    }
+  }
+}
+
+// Threads compare what they start as the checking decorator does over MPI, which runs over nothing else.
+TEST(EngineFault, RanksWhoseCollectivesDifferAreStoppedOverThreadsToo) {
+  for (const char* technique : {"ddp", "zero1", "zero2"}) {
+    const auto thrown = train_three(technique, [](int rank) {
+      StrategyOptions options = sgd();
+      options.allow_unused = true;
+      options.bucket_bytes = rank == 1 ? 1 : 1 << 20;
+      return options;
+    });
+    for (const auto& each : thrown) {
+      EXPECT_THAT(message_of<base::MismatchError>(each), ::testing::HasSubstr("rank 0 started ")) << technique;
+    }
+  }
 }
 
 // Every bucket is a multiple of A x N elements in every technique.
