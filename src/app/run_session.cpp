@@ -312,8 +312,11 @@ base::ExitCode run_session(world::World& world, config::RunConfig config, base::
     return session.train();
   } catch (const world::Interrupted& signal) {
     session.abandon();
-    // On every rank: a launcher that ends the job because a rank died names that rank, these name what waits for it.
-    base::log_rank(signal.what());
+    // A launcher that ends the job because a rank died names that rank; what waits for it is said here. Two speak, for one of
+    // them may be the dead one.
+    if (world.rank() < 2) {
+      base::log_rank(signal.what());
+    }
     base::log_info("what was measured so far is in the .partial record");
     world.abort(base::ExitCode::failed);
   } catch (const std::exception& error) {
