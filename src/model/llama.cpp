@@ -41,6 +41,9 @@ Llama::Llama(ParameterList& list, const LlamaConfig& config, torch::Tensor frequ
                 : &list.add("lm_head.weight", {config.vocab_size, config.hidden_size}, Init::normal(0, kInitialDeviation))) {
   SM_CHECK(embedding_->unit == kRoot, "the root unit holds the embedding: declare the model first");
   SM_CHECK(frequencies_.numel() == config.head_dim / 2, "one rotary frequency for each pair of a head");
+  for (Parameter& parameter : list.parameters()) {
+    parameter.behind_units = &parameter != embedding_;  // the final norm, and a head that is not the embedding
+  }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     blocks_.emplace_back(list, "model.layers." + std::to_string(layer), config);
   }

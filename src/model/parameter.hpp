@@ -34,7 +34,10 @@ struct Parameter {
   Init init;
   bool trainable = true;
   std::int64_t unit = 0;  // index into ParameterList::units
-  torch::Tensor value;    // a leaf bound by the strategy
+  /// Of a tensor of the root: used only behind the units that it encloses (a final norm, a head). Backward meets it first, so
+  /// while it trains alone the frozen units before it are not visited. Undeclared, a root's tensor counts as used before them.
+  bool behind_units = false;
+  torch::Tensor value;  // a leaf bound by the strategy
 
   [[nodiscard]] std::int64_t numel() const;
   /// Weight decay "matrices" touches only these.

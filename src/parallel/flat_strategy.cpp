@@ -54,7 +54,7 @@ void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initi
   list_ = &list;
   compare_parameters(list, communicator_);
   for (const auto& parameter : list.parameters()) {
-    facts_.push_back({parameter.numel(), parameter.unit, parameter.trainable});
+    facts_.push_back({parameter.numel(), parameter.unit, parameter.trainable, parameter.behind_units});
   }
   std::vector<std::int64_t> backwards(facts_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0);

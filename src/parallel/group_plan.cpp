@@ -1,6 +1,7 @@
 #include "parallel/group_plan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace shardmark::parallel {
@@ -118,14 +119,15 @@ std::vector<TensorPart> parts_within(const LayoutGroup& group, std::int64_t begi
 
 std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& parameters) {
   std::int64_t units = 0;
-  std::int64_t first_trained = -1;
+  constexpr std::int64_t kBehind = std::numeric_limits<std::int64_t>::max();
+  std::int64_t first_trained = kBehind;
   bool any = false;
   for (const auto& parameter : parameters) {
     units = std::max(units, parameter.unit + 1);
     any = any || parameter.trainable;
-    // A root's tensor that trains is taken to be used before the other units: gradients reach back through all of them.
-    if (parameter.trainable && (first_trained < 0 || parameter.unit < first_trained)) {
-      first_trained = parameter.unit;
+    const std::int64_t place = parameter.behind_units ? kBehind : parameter.unit;
+    if (parameter.trainable && place < first_trained) {
+      first_trained = place;
     }
   }
   std::vector<bool> visited(static_cast<std::size_t>(units), false);

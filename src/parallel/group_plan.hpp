@@ -15,6 +15,7 @@ struct ParameterFacts {
   std::int64_t numel = 0;
   std::int64_t unit = 0;
   bool trainable = true;
+  bool behind_units = false;  // model::Parameter's
 };
 
 /// Parameters that lie in one flat buffer and are gathered or reduced together.
@@ -46,9 +47,9 @@ struct TensorPart {
 };
 [[nodiscard]] std::vector<TensorPart> parts_within(const LayoutGroup& group, std::int64_t begin, std::int64_t end);
 
-/// Units that backward visits: all but wholly frozen ones before the first that trains. The root unit (0) encloses the others
-/// and is visited if anything trains. Tensors of the root count as used first: what a model uses after its blocks and may train
-/// while blocks are frozen (a head) must be a unit of its own, or more is predicted than happens.
+/// Units that backward visits: all but wholly frozen ones before the first tensor that trains, in the order of use. The root
+/// unit (0) encloses the others and is visited if anything trains; its tensors count as used before the others' unless they are
+/// `behind_units`.
 [[nodiscard]] std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& parameters);
 
 }  // namespace shardmark::parallel

@@ -9,7 +9,7 @@ TechniquePlan plan_technique(const std::string& technique, const StrategyOptions
   const Policy policy = make_policy(technique, options, ranks);
   std::vector<ParameterFacts> facts;
   for (const auto& parameter : list.parameters()) {
-    facts.push_back({parameter.numel(), parameter.unit, parameter.trainable});
+    facts.push_back({parameter.numel(), parameter.unit, parameter.trainable, parameter.behind_units});
   }
   const auto groups = plan_groups(facts, policy, options.precision.alignment());
   const auto visited = visited_by_backward(facts);

@@ -254,5 +254,23 @@ TEST(RmsNorm, StatisticsOfSmallTypesAreTakenInFp32) {
   EXPECT_TRUE(at::equal(norm.forward(x), wanted));
 }
 
+// What backward meets before the blocks: while only that trains, frozen blocks are not visited.
+TEST(LlamaRoot, NormAndUntiedHeadLieBehindTheBlocks) {
+  for (const bool tied : {true, false}) {
+    auto config = kTinyLlama;
+    config.tie_word_embeddings = tied;
+    ParameterList list;
+    const Llama llama(list, config, rotary_frequencies(1e4, config.head_dim));
+    std::vector<std::string> behind;
+    for (const auto& parameter : list.parameters()) {
+      if (parameter.behind_units) {
+        behind.push_back(parameter.name);
+      }
+    }
+    EXPECT_EQ(behind, tied ? std::vector<std::string>{"model.norm.weight"}
+                           : (std::vector<std::string>{"model.norm.weight", "lm_head.weight"}));
+  }
+}
+
 }  // namespace
 }  // namespace shardmark::model

@@ -230,6 +230,12 @@ TEST(VisitedByBackward, FromTheFirstUnitThatTrainsOn) {
   EXPECT_EQ(visited_by_backward({{1, 0, false}, {1, 1, false}}), (Visited{false, false})) << "nothing trains";
   EXPECT_EQ(visited_by_backward({{1, 0, false}, {1, 3, true}}), (Visited{true, false, false, true})) << "units without tensors";
   EXPECT_TRUE(visited_by_backward({}).empty());
+  const ParameterFacts head{1, 0, true, true};
+  EXPECT_EQ(visited_by_backward({head, {1, 1, false}, {1, 2, false}}), (Visited{true, false, false}))
+      << "a head of the root over frozen units";
+  EXPECT_EQ(visited_by_backward({head, {1, 1, false}, {1, 2, true}, {1, 3, false}}), (Visited{true, false, true, true}));
+  EXPECT_EQ(visited_by_backward({head, {1, 0, true}, {1, 1, false}}), (Visited{true, true})) << "an embedding trains as well";
+  EXPECT_EQ(visited_by_backward({{1, 0, false, true}, {1, 1, false}}), (Visited{false, false})) << "nothing trains";
 }
 
 }  // namespace
