@@ -34,7 +34,7 @@ class FlatStrategy final : public Strategy {
   void end_evaluation() override;
   [[nodiscard]] std::vector<NamedTensor> gather_parameters() override;
   [[nodiscard]] std::vector<NamedTensor> gather_gradients() override;
-  [[nodiscard]] Replica replica() const override;
+  [[nodiscard]] std::vector<Replica> replicas() const override;
   void flip_bit(std::int64_t element) override;
   [[nodiscard]] std::int64_t padding_elements() const override;
   [[nodiscard]] std::int64_t trainable_padding_elements() const override;

@@ -1,6 +1,7 @@
 // What FlatStrategy tells of itself: whole tensors, hashes, predictions.
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/random.hpp"
@@ -28,6 +29,11 @@ std::vector<NamedTensor> named(const std::vector<torch::Tensor>& by_parameter, c
     }
   }
   return tensors;
+}
+
+/// What persists of a group's parameters on this rank and is read by forward, at once or through a gather.
+const torch::Tensor& resting_values(const FlatGroup& group) {
+  return group.transient ? group.resting : group.working;
 }
 
 std::uint64_t hash_of(const torch::Tensor& flat) {
@@ -62,27 +68,50 @@ std::vector<NamedTensor> FlatStrategy::gather_gradients() {
   return named(by_parameter, *list_);
 }
 
-Replica FlatStrategy::replica() const {
-  Replica replica;
-  bool parts_only = false;
+std::vector<Replica> FlatStrategy::replicas() const {
+  std::optional<Replica> whole;
+  std::optional<Replica> part;
+  const auto mix = [](std::optional<Replica>& into, std::int64_t key, const torch::Tensor& values) {
+    into = {base::hash_mix(into ? into->hash : 0, hash_of(values)), key};
+  };
+  const bool parts_have_copies = communicator_.size() > policy_.shards;
   for (const auto& group : groups_) {
-    const bool whole_here = !group.transient || group.owned_numel == group.numel;
-    parts_only = parts_only || !whole_here;
-    replica.hash = base::hash_mix(replica.hash, hash_of(group.transient ? group.resting : group.working));
+    if (group.numel == 0) {
+      continue;
+    }
+    if (!group.plan.gathered && communicator_.size() > 1) {
+      mix(whole, 0, resting_values(group));
+    }
+    const bool master_beside = dtype_of(group.resting) != dtype_of(group.working);
+    if (parts_have_copies && (group.plan.gathered || (group.plan.trainable && policy_.shard_state && master_beside))) {
+      mix(part, communicator_.rank() % policy_.shards, group.resting);
+    }
   }
-  // Parts differ from rank to rank, and are the same on ranks that hold the same part of another copy.
-  replica.key = parts_only ? communicator_.rank() % policy_.shards : 0;
-  return replica;
+  std::vector<Replica> replicas;
+  for (const auto& kind : {whole, part}) {
+    if (kind) {
+      replicas.push_back(*kind);
+    }
+  }
+  return replicas;
 }
 
 void FlatStrategy::flip_bit(std::int64_t element) {
-  const auto holds_values = [](const FlatGroup& group) { return group.owned_numel > 0; };
-  const auto found = std::ranges::find_if(groups_, holds_values);
-  SM_CHECK(found != groups_.end(), "no parameter to flip a bit of");
-  const auto& group = *found;
-  const torch::Tensor& values = group.transient ? group.resting : group.working;
-  auto* bytes = static_cast<std::uint8_t*>(values.data_ptr());
-  bytes[static_cast<std::size_t>(element % values.numel()) * static_cast<std::size_t>(values.element_size())] ^= 1U;
+  std::int64_t all = 0;
+  for (const auto& group : groups_) {
+    all += resting_values(group).numel();
+  }
+  SM_CHECK(all > 0, "no parameter to flip a bit of");
+  element %= all;
+  for (const auto& group : groups_) {
+    const torch::Tensor& values = resting_values(group);
+    if (element < values.numel()) {
+      auto* bytes = static_cast<std::uint8_t*>(values.data_ptr());
+      bytes[static_cast<std::size_t>(element) * static_cast<std::size_t>(values.element_size())] ^= 1U;
+      return;
+    }
+    element -= values.numel();
+  }
 }
 
 std::vector<GroupPlan> FlatStrategy::plans() const {

@@ -57,7 +57,7 @@ struct GradientSummary {
   std::string nonfinite;  // what is not finite: rank, parameter, unit and where; "" if finite
 };
 
-/// Ranks of equal `key` hold the same parameters and must have equal hashes.
+/// Parameters of which other ranks hold a copy too: ranks of equal `key` must have equal hashes.
 struct Replica {
   std::uint64_t hash = 0;
   std::int64_t key = 0;
@@ -103,9 +103,11 @@ class Strategy {
   /// Gradients are what the step reduced until `update` has used them.
   [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;
-  /// Hashes of what this rank holds of the parameters, and which other ranks hold the same.
-  [[nodiscard]] virtual Replica replica() const = 0;
-  /// Flips the lowest bit of an element of this rank's parameters (modulo their number): a planted fault.
+  /// One for each kind of copy, of all that rest so on this rank: tensors kept whole, parts that another group of ranks holds
+  /// too. Of equal length on all ranks; empty where no two ranks hold the same.
+  [[nodiscard]] virtual std::vector<Replica> replicas() const = 0;
+  /// Flips the lowest bit of an element of what rests on this rank of the parameters, padding included (modulo their number;
+  /// gathered units, then tensors kept whole, then the same of frozen ones): a planted fault.
   virtual void flip_bit(std::int64_t element) = 0;
 
   /// Of the layout now in use.

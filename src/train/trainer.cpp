@@ -1,18 +1,19 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
 #include "metrics/rows.hpp"
+#include "train/replica_check.hpp"
 #include "train/schedule.hpp"
 #include "train/stop_request.hpp"
 
@@ -230,36 +231,16 @@ void Trainer::check_replicas(std::int64_t step) {
   auto& counts = parts_.communication.counts();
   const bool counting = counts.counting();
   counts.set_counting(false);
-  const auto replica = parts_.strategy.replica();
-  std::array<std::int64_t, 2> mine{replica.key, static_cast<std::int64_t>(replica.hash)};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(communicator_.size()));
-  communicator_
-      .all_gather({mine.data(), 2, base::DType::int64}, {all.data(), 2 * communicator_.size(), base::DType::int64},
-                  comm::Purpose::control, step)
-      .wait();
+  const auto found = compare_replicas(parts_.strategy, communicator_, step);
   counts.set_counting(counting);
-  // Among ranks that hold the same parameters, those that are not of the largest party are named.
-  std::map<std::int64_t, std::map<std::int64_t, std::int64_t>> votes;
-  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
-    ++votes[all[2 * rank]][all[2 * rank + 1]];
+  if (!found.odd_ranks.empty()) {
+    throw base::NumericsError(fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas",
+                                          step, fmt::join(found.odd_ranks, ", ")));
   }
-  std::string odd;
-  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
-    const auto& parties = votes[all[2 * rank]];
-    const auto majority = std::ranges::max_element(parties, {}, &std::pair<const std::int64_t, std::int64_t>::second)->first;
-    if (all[2 * rank + 1] != majority) {
-      odd += (odd.empty() ? "" : ", ") + std::to_string(rank);
-    }
+  // Without two ranks that hold the same parameters there is nothing to say.
+  if (found.compared && step + 1 == outcome_.steps_done) {
+    add_check("replicas_equal", 1, 1, 0);
   }
-  if (odd.empty()) {
-    // Without two ranks that hold the same parameters there is nothing to say.
-    if (step + 1 == outcome_.steps_done && votes.size() < all.size() / 2) {
-      add_check("replicas_equal", 1, 1, 0);
-    }
-    return;
-  }
-  throw base::NumericsError(
-      fmt::format("after step {} the parameters of rank(s) {} differ from the other ranks' replicas", step, odd));
 }
 
 double Trainer::evaluate() {

@@ -56,6 +56,15 @@ def test_nan_in_one_ranks_gradient(tmp_path, technique):
     assert "step 30" in errors and "on rank 1" in errors and "(unit net." in errors
 
 
+def test_a_flipped_bit_in_a_tensor_that_persists_is_named(tmp_path):
+    # Below 100 elements are the three biases and the last matrix: they stay whole. On each of 3 ranks rest before them thirds of
+    # 640 and 4096 elements, each group padded to a multiple of 16 x 3: 224 + 1376.
+    code, errors, _ = run_job(tmp_path, 3, BINARY, "run", "mlp", "--technique", "zero3", "-o", "x.h5", "--set", "technique.persistence_threshold=100",
+                              "--set", "numerics.replica_check_every=10", fault="2:optimizer:39:bitflip:1600")
+    assert code == 8 and "rank(s) 2 " in errors and "after step 39" in errors
+    assert attribute(tmp_path / "x.h5", "status") == "failed"
+
+
 def test_ranks_that_ask_for_different_collectives(tmp_path):
     code, errors, seconds = train(tmp_path, "fsdp", "1:comm:30:mismatch:count")
     assert code == 9 and seconds < 30 and "reduce_scatter" in errors

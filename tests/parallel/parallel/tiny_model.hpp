@@ -144,6 +144,7 @@ class TinyRun {
     parameters = copies(strategy_->gather_parameters());
   }
 
+  [[nodiscard]] comm::Communicator& communicator() { return stack_.communicator(); }
   [[nodiscard]] parallel::Strategy& strategy() { return *strategy_; }
   [[nodiscard]] TinyModel& model() { return model_; }
   [[nodiscard]] comm::CollectiveCounts& counts() { return stack_.counts(); }
