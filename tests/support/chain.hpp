@@ -1,8 +1,11 @@
 #pragma once
 // A chain of small blocks that every technique can train over ranks that are threads, and what such a run counted.
 
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -25,19 +28,45 @@ struct Shape {
   bool empty_first_unit = false;
   std::vector<std::int64_t> frozen{};  // units
   bool checkpointing = false;
-  bool shared = false;  // blocks use a tensor of block 1 too
+  bool shared = false;            // blocks use a tensor of block 1 too
+  std::int64_t frozen_below = 0;  // this block applies a frozen matrix of its own below the one that trains
+  bool frozen_between = false;    // the root applies a frozen matrix of its own between block 1 and block 2
 };
+
+/// Applies a frozen matrix whose values must still be there when backward needs them for the input's gradient. Throws if they
+/// were freed by then: reading them would end the process.
+inline torch::Tensor apply_frozen(const torch::Tensor& x, const torch::Tensor& weight) {
+  torch::Tensor out = at::linear(x.to(weight.scalar_type()), weight);
+  if (out.requires_grad()) {
+    out.register_hook([weight](const torch::Tensor& /*gradient*/) {
+      if (weight.storage().nbytes() == 0) {
+        throw std::logic_error("a frozen matrix was freed before the gradient of its input was computed");
+      }
+    });
+  }
+  return out;
+}
 
 class Chain {
  public:
   explicit Chain(const Shape& shape) : shape_(shape) {
     if (shape.head) {
       head_ = &list.add("head", {kWidth, kWidth}, Init::normal(0, 0.2));
+      head_->behind_units = true;
+    }
+    if (shape.frozen_between) {
+      between_ = &list.add("between", {kWidth, kWidth}, Init::normal(0, 0.2));
+      between_->trainable = false;
     }
     for (std::int64_t block = 1; block <= shape.blocks; ++block) {
       const std::string name = "block" + std::to_string(block);
       list.begin_unit(name);
+      order.push_back(static_cast<std::size_t>(block - 1));
       weights_.push_back(&list.add(name + ".weight", {kWidth, kWidth}, Init::normal(0, 0.2)));
+      if (shape.frozen_below == block) {
+        below_ = &list.add(name + ".below", {kWidth, kWidth}, Init::normal(0, 0.2));
+        below_->trainable = false;
+      }
       if (shape.extra && block == 2) {
         static_cast<void>(list.add(name + ".extra", {5}, Init::constant(1)));
       }
@@ -59,15 +88,20 @@ class Chain {
     model::fill_initial({x.data_ptr<float>(), 4 * kWidth}, Init::normal(0, 1), 11, "x", rows_from * kWidth);
     const auto all = [&](const torch::Tensor& input) {
       torch::Tensor h = input;
-      for (std::size_t i = 0; i < weights_.size(); ++i) {
+      for (const std::size_t i : order) {
         h = model::run_unit(
             list, static_cast<std::int64_t>(i) + 1, h,
             [this, i](const torch::Tensor& entered) {
               const auto& weight = shape_.shared ? weights_[0] : weights_[i];
-              const torch::Tensor x_in = entered.to(weight->value.scalar_type());
+              const bool frozen_first = shape_.frozen_below == static_cast<std::int64_t>(i) + 1;
+              const torch::Tensor x_in =
+                  (frozen_first ? apply_frozen(entered, below_->value) : entered).to(weight->value.scalar_type());
               return x_in + at::tanh(at::linear(x_in, weight->value));
             },
             true);
+        if (between_ != nullptr && i == 0) {
+          h = apply_frozen(h, between_->value);
+        }
       }
       if (nothing_ != nullptr) {
         h = model::run_unit(list, static_cast<std::int64_t>(weights_.size()) + 1, h,
@@ -75,14 +109,18 @@ class Chain {
       }
       return head_ != nullptr ? at::linear(h.to(head_->value.scalar_type()), head_->value) : h;
     };
-    return (head_ != nullptr ? model::run_unit(list, 0, x, all) : all(x)).to(at::kFloat).square().sum();
+    const bool in_root = head_ != nullptr || between_ != nullptr;
+    return (in_root ? model::run_unit(list, 0, x, all) : all(x)).to(at::kFloat).square().sum();
   }
 
   model::ParameterList list;
+  std::vector<std::size_t> order;  // of the blocks, counted from 0; may be changed between steps
 
  private:
   Shape shape_;
   model::Parameter* head_ = nullptr;
+  model::Parameter* between_ = nullptr;
+  model::Parameter* below_ = nullptr;
   model::Parameter* nothing_ = nullptr;
   std::vector<model::Parameter*> weights_;
 };

@@ -3,6 +3,7 @@
 // src/parallel: every rank computes its own micro-gradients by autograd on whole copies, sends all of them to all ranks, and
 // every rank adds everything itself. Only the optimizer, a function of flat ranges, is the program's own.
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -16,11 +17,6 @@
 #include "tests/support/rank_data.hpp"
 
 namespace shardmark::testing {
-
-/// R(x): rounding to precision.reduce, which is fp32.
-inline float rounded_for_reduction(float value) {
-  return value;
-}
 
 /// The L2 norm by integers: squares below 2^62 after scaling by a power of two, rounded to whole numbers, added exactly.
 inline double norm_by_integers(const std::vector<float>& values) {
@@ -153,8 +149,18 @@ class Definition {
     return all;
   }
 
+  /// R(x): rounding to precision.reduce, by the bits: to the nearest number with 8 bits of mantissa, ties to even. For finite
+  /// x.
+  [[nodiscard]] float rounded_for_reduction(float value) const {
+    if (options_.precision.reduce == base::DType::fp32) {
+      return value;
+    }
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return std::bit_cast<float>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) & 0xFFFF0000U);
+  }
+
   /// The ordered sum over ranks: R, then fp32 additions along the tree split at the largest power of two below n, then R.
-  [[nodiscard]] static std::vector<float> over_ranks(const std::vector<std::vector<float>>& by_rank) {
+  [[nodiscard]] std::vector<float> over_ranks(const std::vector<std::vector<float>>& by_rank) const {
     std::vector<float> sum(by_rank.front().size());
     for (std::size_t i = 0; i < sum.size(); ++i) {
       std::vector<float> values;
@@ -167,7 +173,7 @@ class Definition {
   }
 
   /// sync: G += R(g), each micro-step reduced alone.
-  [[nodiscard]] static std::vector<float> reduced_then_summed(const std::vector<Gradients>& by_rank) {
+  [[nodiscard]] std::vector<float> reduced_then_summed(const std::vector<Gradients>& by_rank) const {
     std::vector<float> total;
     for (std::size_t micro = 0; micro < by_rank.front().size(); ++micro) {
       std::vector<std::vector<float>> parts;
@@ -180,7 +186,7 @@ class Definition {
   }
 
   /// no_sync: G_r += g on every rank, then R(G_r).
-  [[nodiscard]] static std::vector<float> summed_then_reduced(const std::vector<Gradients>& by_rank) {
+  [[nodiscard]] std::vector<float> summed_then_reduced(const std::vector<Gradients>& by_rank) const {
     std::vector<std::vector<float>> sums(by_rank.size());
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
       for (const auto& micro : by_rank[rank]) {

@@ -89,6 +89,18 @@ TEST_P(OrderedTraining, UnusedParametersCountAsZeroWhereAllowed) {
   expect_as_defined(technique(), chosen, {.gate = Gate::unused_on_last_rank}, kClip);
 }
 
+TEST_P(OrderedTraining, EqualsTheDefinitionWithReductionsInBf16) {
+  auto chosen = options();
+  chosen.precision.reduce = base::DType::bf16;
+  expect_as_defined(technique(), chosen, {}, kClip);
+  for (const std::int64_t group : {1, 2}) {  // contiguous groups of a power of two: the same tree
+    if (technique() == "fsdp" && test_world().size() % group == 0) {
+      chosen.shard_group = group;
+      expect_as_defined(technique(), chosen, {}, kClip);
+    }
+  }
+}
+
 /// Three steps after which copies of parameters are equal; then one rank's is changed and must be named, alone or, where only
 /// two ranks hold a copy, together with the other.
 void expect_equal_replicas(const std::string& technique, const parallel::StrategyOptions& options,
