@@ -102,7 +102,7 @@ void FlatStrategy::flip_bit(std::int64_t element) {
     all += resting_values(group).numel();
   }
   SM_CHECK(all > 0, "no parameter to flip a bit of");
-  element %= all;
+  element = (element % all + all) % all;
   for (const auto& group : groups_) {
     const torch::Tensor& values = resting_values(group);
     if (element < values.numel()) {

@@ -76,10 +76,11 @@ void expect_as_planned(const std::string& technique, const StrategyOptions& opti
   EXPECT_LE(bytes_of(seen.run_peak, MemoryCategory::buckets), bytes_of(plan.backward, MemoryCategory::buckets)) << name;
 }
 
-/// A tensor of the root that is used after the blocks; a frozen block in front.
+/// A tensor of the root that is used after the blocks; a frozen block in front; both.
 void expect_as_planned(const std::string& technique, const StrategyOptions& options, int rank, int ranks) {
   expect_as_planned(technique, options, rank, ranks, {.head = true});
   expect_as_planned(technique, options, rank, ranks, {.frozen = {1}});
+  expect_as_planned(technique, options, rank, ranks, {.head = true, .frozen = {1}});
 }
 
 class DryRun : public ::testing::Test {
