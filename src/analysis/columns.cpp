@@ -92,7 +92,10 @@ std::vector<Column> verify_columns() {
       .add("reduction", ColumnType::text,
            {.unit = "", .definition = "order of sums: ordered = one fixed tree over ranks, fast = the library's own"})
       .add("check", ColumnType::text, {.unit = "", .definition = "what is proved"})
-      .add("expected", ColumnType::float64, {.unit = "", .definition = "value of one rank alone, or of the formula"})
+      .add("expected", ColumnType::float64,
+           {.unit = "",
+            .definition =
+                "value of the formula; 0 where `found` is a distance from one rank alone or a number of differing bits"})
       .add("found", ColumnType::float64, {.unit = "", .definition = "value of this technique"})
       .add("tolerance", ColumnType::float64,
            {.unit = "", .definition = "largest difference that passes; 0 = the same bits or the same number of bytes"})

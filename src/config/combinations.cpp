@@ -36,6 +36,11 @@ std::vector<std::string> impossible_combinations(const RunConfig& config, const 
         "precision.compute = \"fp32\" is wider than precision.parameters = \"bf16\": compute in bf16, or keep "
         "parameters in fp32");
   });
+  refuse(config.optimizer.name == "adamw8bit" && precision.state == "bf16", {"optimizer.name", "precision.state"}, [] {
+    return std::string(
+        "precision.state = \"bf16\" does not go with optimizer.name = \"adamw8bit\", whose states are 8-bit codes: leave it at "
+        "fp32, or use adamw");
+  });
   // resolve_batch knows the ranks and checks the rest.
   const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
   refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {

@@ -155,12 +155,13 @@ std::vector<Key> technique_keys() {
 
 std::vector<Key> training_keys() {
   return {
-      choice("optimizer.name", {"sgd", "adam", "adamw"}, "update rule", SM_MEMBER(optimizer.name)),
+      choice("optimizer.name", {"sgd", "adam", "adamw", "adamw8bit"},
+             "update rule; adamw8bit keeps moments as 8-bit codes, 256 to a scale", SM_MEMBER(optimizer.name)),
       number("optimizer.lr", {"0.001", {.low = 0, .high = 1e6, .without_low = true}}, "learning rate before the schedule",
              SM_MEMBER(optimizer.lr)),
       number("optimizer.betas", {"[0.9, 0.999]", kBelowOne}, "decay of Adam's two moments", SM_MEMBER(optimizer.betas)),
       number("optimizer.eps", {"1e-08", kShare}, "added to Adam's denominator", SM_MEMBER(optimizer.eps)),
-      number("optimizer.weight_decay", {"0.0", {.low = 0, .high = 1e3}}, "L2 in sgd and adam, decoupled in adamw",
+      number("optimizer.weight_decay", {"0.0", {.low = 0, .high = 1e3}}, "L2 in sgd and adam, decoupled in adamw and adamw8bit",
              SM_MEMBER(optimizer.weight_decay)),
       choice("optimizer.decay", {"all", "matrices"}, "which parameters decay", SM_MEMBER(optimizer.decay)),
       number("optimizer.momentum", {"0.0", kBelowOne}, "of sgd", SM_MEMBER(optimizer.momentum)),

@@ -1,5 +1,7 @@
 #include "metrics/rows.hpp"
 
+#include <algorithm>
+
 namespace shardmark::metrics {
 
 std::vector<record::CollectiveRow> collective_rows(int rank, const std::vector<comm::CollectiveStats>& stats) {
@@ -55,7 +57,9 @@ std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapsho
   }
   add("run", "total", snapshot.current_total, snapshot.run_peak_total, snapshot.run_peak_total, predicted_total);
   add("run", "reserved", snapshot.reserved, snapshot.reserved, -1, -1);
-  add("run", "host_rss", device::resident_bytes(), device::peak_resident_bytes(), -1, -1);
+  // The kernel updates its peak late: what is resident now belongs to it.
+  const std::int64_t resident = device::resident_bytes();
+  add("run", "host_rss", resident, std::max(resident, device::peak_resident_bytes()), -1, -1);
   return rows;
 }
 

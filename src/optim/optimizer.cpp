@@ -5,6 +5,8 @@
 
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
+#include "kernels/adam8bit.hpp"
+#include "optim/block_adamw.hpp"
 
 namespace shardmark::optim {
 namespace {
@@ -35,18 +37,19 @@ class FusedOptimizer : public Optimizer {
       : options_(std::move(options)), state_names_(std::move(state_names)), step_(at::zeros({}, at::kFloat)) {}
 
   void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) override {
-    const auto type = options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
-    if (states.empty()) {
-      const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
+    if (!states.empty()) {
+      states_ = std::move(states);
+    } else if (!relayouted_) {
+      states_.clear();
       for (const auto& range : ranges) {
-        auto& made = states.emplace_back();
+        auto& made = states_.emplace_back();
         for (std::size_t i = 0; i < state_names_.size(); ++i) {
-          made.push_back(at::zeros({range.parameters.numel()}, type));
+          made.push_back(zeros(range.parameters.numel()));
         }
       }
     }
-    SM_CHECK(states.size() == ranges.size(), "optimizer states do not fit the ranges");
-    states_ = std::move(states);
+    relayouted_ = false;
+    SM_CHECK(states_.size() == ranges.size(), "optimizer states do not fit the ranges");
     pieces_.clear();
     bool converts = false;
     for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -66,9 +69,25 @@ class FusedOptimizer : public Optimizer {
     }
   }
 
-  std::vector<std::vector<at::Tensor>> unbind() override {
-    pieces_.clear();
-    return std::exchange(states_, {});
+  void unbind() override { pieces_.clear(); }
+
+  void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) override {
+    std::vector<std::vector<at::Tensor>> fresh(ranges.size());
+    for (std::size_t kind = 0; kind < state_names_.size(); ++kind) {
+      for (std::size_t range = 0; range < ranges.size(); ++range) {
+        fresh[range].push_back(zeros(ranges[range].numel));
+      }
+      for (const auto& move : moves) {
+        fresh[move.to_range][kind]
+            .narrow(0, move.to, move.numel)
+            .copy_(states_[move.from_range][kind].narrow(0, move.from, move.numel));
+      }
+      for (auto& old : states_) {
+        old[kind] = at::Tensor();
+      }
+    }
+    states_ = std::move(fresh);
+    relayouted_ = true;
   }
 
   void begin_step() override {
@@ -91,8 +110,8 @@ class FusedOptimizer : public Optimizer {
 
   [[nodiscard]] const std::vector<std::string>& state_names() const override { return state_names_; }
   [[nodiscard]] const std::vector<std::vector<at::Tensor>>& states() const override { return states_; }
-  [[nodiscard]] std::int64_t state_bytes_per_element() const override {
-    return static_cast<std::int64_t>(state_names_.size() * base::size_of(options_.state));
+  [[nodiscard]] std::int64_t state_bytes(const RangeLayout& range) const override {
+    return range.numel * static_cast<std::int64_t>(state_names_.size() * base::size_of(options_.state));
   }
   [[nodiscard]] std::int64_t steps() const override { return steps_; }
 
@@ -103,6 +122,10 @@ class FusedOptimizer : public Optimizer {
   [[nodiscard]] bool first_step() const { return steps_ == 1; }
 
  private:
+  [[nodiscard]] at::Tensor zeros(std::int64_t numel) const {
+    const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
+    return at::zeros({numel}, options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat);
+  }
   [[nodiscard]] std::vector<Piece> cut(const Range& range, const std::vector<at::Tensor>& states) const {
     SM_CHECK(range.parameters.numel() == range.gradients.numel(), "flat parameters and gradients differ in size");
     SM_CHECK(states.size() == state_names_.size(), "wrong number of optimizer states");
@@ -165,6 +188,7 @@ class FusedOptimizer : public Optimizer {
   OptimizerOptions options_;
   std::vector<std::string> state_names_;
   std::vector<std::vector<at::Tensor>> states_;
+  bool relayouted_ = false;
   std::vector<std::vector<Piece>> pieces_;  // by range
   Stretch scratch_;
   at::Tensor step_;
@@ -216,7 +240,14 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
   if (options.name == "adam" || options.name == "adamw") {
     return std::make_unique<Adam>(options, options.name == "adamw");
   }
-  throw base::ConfigError("optimizer.name = \"" + options.name + "\": accepted are sgd, adam, adamw");
+  if (options.name == "adamw8bit") {
+    return make_block_adamw(options);
+  }
+  throw base::ConfigError("optimizer.name = \"" + options.name + "\": accepted are sgd, adam, adamw, adamw8bit");
+}
+
+std::int64_t state_block(const std::string& name) {
+  return name == "adamw8bit" ? kernels::kAdam8bitBlock : 1;
 }
 
 }  // namespace shardmark::optim

@@ -14,7 +14,7 @@
 namespace shardmark::optim {
 
 struct OptimizerOptions {
-  std::string name;  // sgd, adam, adamw
+  std::string name;  // sgd, adam, adamw, adamw8bit
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -23,30 +23,48 @@ struct OptimizerOptions {
   base::DType state = base::DType::fp32;  // fp32 or bf16: how states rest; arithmetic is fp32
 };
 
-/// A part [begin, end) of a range, all of it decayed or none.
-struct DecaySegment {
+/// A part [begin, end) of a range whose elements are updated alike.
+struct Segment {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   bool decayed = true;
+  bool small = false;  // of tensors below Optimizer::small_below elements
 };
 
-/// Contiguous parameters and their gradients, equal in size, each fp32 or bf16. Segments cover what is updated, in order;
-/// their borders must not depend on how a run is sharded but where the layout aligns shards.
+/// Segments cover what is updated, in order; their borders must not depend on how a run is sharded but where the layout aligns
+/// shards.
+struct RangeLayout {
+  std::int64_t numel = 0;
+  std::vector<Segment> segments;
+};
+
+/// Contiguous parameters and their gradients, equal in size, each fp32 or bf16.
 struct Range {
   at::Tensor parameters;
   at::Tensor gradients;
-  std::vector<DecaySegment> segments;
+  std::vector<Segment> segments;
+};
+
+/// Where the states of some elements go when ranges are cut anew. Offsets are multiples of the layout's alignment.
+struct StateMove {
+  std::size_t from_range = 0;
+  std::int64_t from = 0;
+  std::size_t to_range = 0;
+  std::int64_t to = 0;
+  std::int64_t numel = 0;
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// Takes up ranges and allocates zeroed states. Local. Binding again (after the layout changed) keeps the step count and
-  /// takes `states` as given: for each range the tensors of `state_names()`, in that order.
+  /// Takes up ranges. Local. States are zeroed unless `relayout` left some, or `states` are given: for each range the tensors
+  /// of `state_names()`, in that order. Keeps the step count.
   virtual void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) = 0;
-  /// Lets go of the ranges and hands over the states; `bind` must follow. Keeps the step count.
-  [[nodiscard]] virtual std::vector<std::vector<at::Tensor>> unbind() = 0;
+  /// Lets go of the ranges' tensors and keeps the states: `relayout` and `bind` follow.
+  virtual void unbind() = 0;
+  /// Cuts the states anew, one kind after another, so that no two layouts stand side by side whole.
+  virtual void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) = 0;
   /// Starts one update of all ranges.
   virtual void begin_step() = 0;
   /// Updates one range with learning rate `lr`, gradients scaled by `coefficient` first (they may be left scaled). Local; the
@@ -55,11 +73,16 @@ class Optimizer {
 
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const = 0;  // "exp_avg", "exp_avg_sq", "momentum_buffer"
   [[nodiscard]] virtual const std::vector<std::vector<at::Tensor>>& states() const = 0;
-  /// Bytes of all states of one element (design section 3, `s`).
-  [[nodiscard]] virtual std::int64_t state_bytes_per_element() const = 0;
+  /// Bytes of all states of a range.
+  [[nodiscard]] virtual std::int64_t state_bytes(const RangeLayout& range) const = 0;
+  /// Tensors of fewer elements are marked in segments; 0 = none are treated apart.
+  [[nodiscard]] virtual std::int64_t small_below() const { return 0; }
   /// Updates applied so far.
   [[nodiscard]] virtual std::int64_t steps() const = 0;
 };
+
+/// Elements that share something in the optimizer's states: tensors and shards start at multiples of it. 1 = nothing.
+[[nodiscard]] std::int64_t state_block(const std::string& name);
 
 /// Throws base::ConfigError for an unknown name.
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);

@@ -2,56 +2,70 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 
 namespace shardmark::parallel {
 namespace {
 
 /// What GradientFlow would hold: a bucket opens with its first gradient, or where gradients land elsewhere when its reduction
-/// starts; it is gone when its reduction is complete.
+/// starts; it is gone when its reduction is complete. Gradients of one unit may come in any order.
 class BackwardSimulation {
  public:
-  BackwardSimulation(const std::vector<GroupPlan>& groups, const Policy& policy, const Precision& precision,
-                     const StepShape& shape, bool opens_at_start)
+  BackwardSimulation(const std::vector<GroupPlan>& groups, const std::vector<ParameterFacts>& parameters, const Policy& policy,
+                     const Precision& precision, const StepShape& shape, bool opens_at_start)
       : groups_(groups),
+        parameters_(parameters),
         opens_at_start_(opens_at_start),
-        overlap_(shape.overlap),
+        overlap_(shape.overlap && !shape.allow_unused),
         flights_kept_(shape.ranks > 1 ? kMostFlights : 0),
         bucket_width_(bytes_of(precision.reduce)),
         // Across replicas a sum in order goes on in fp32: the owned part once more.
         part_width_(policy.shards < shape.ranks && shape.ordered && precision.reduce != base::DType::fp32 ? 4 : 0),
         shards_(policy.shards) {
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (groups[g].trainable) {
-        missing_.push_back(groups[g].layout.tensors.size());
-        for (const auto& tensor : groups[g].layout.tensors) {
-          group_of_[tensor.index] = g;
-        }
+    for (const auto& group : groups) {
+      if (group.trainable) {
+        missing_.push_back(group.layout.tensors.size());
       }
     }
     open_.resize(missing_.size(), false);
   }
 
   std::int64_t run() {
-    for (std::size_t g = 0; g < missing_.size(); ++g) {
-      if (groups_[g].unit == 0 && !opens_at_start_) {
-        open(g);
-      }
+    std::int64_t last_unit = 0;
+    for (const auto& parameter : parameters_) {
+      last_unit = std::max(last_unit, parameter.unit);
     }
-    for (auto at = group_of_.rbegin(); at != group_of_.rend(); ++at) {
-      if (!opens_at_start_) {
-        open(at->second);
-      }
-      --missing_[at->second];
-      if (overlap_) {
-        start_complete();
-      }
+    const auto of_root = [](const ParameterFacts& parameter) { return parameter.unit == 0; };
+    arrive(of_root, [](const ParameterFacts& parameter) { return parameter.unit == 0 && parameter.behind_units; });
+    for (std::int64_t unit = last_unit; unit > 0; --unit) {
+      const auto of_unit = [unit](const ParameterFacts& parameter) { return parameter.unit == unit; };
+      arrive(of_unit, of_unit);
     }
+    arrive(of_root, [](const ParameterFacts& parameter) { return parameter.unit == 0 && !parameter.behind_units; });
     start_complete();
     return most_;
   }
 
  private:
+  /// Opens the groups of all tensors that `opens`, then completes those that `completes`.
+  template <typename Opens, typename Completes>
+  void arrive(const Opens& opens, const Completes& completes) {
+    const auto count = [&](std::size_t group, const auto& wanted) {
+      return std::ranges::count_if(groups_[group].layout.tensors, [&](const LayoutTensor& tensor) {
+        return wanted(parameters_[static_cast<std::size_t>(tensor.index)]);
+      });
+    };
+    for (std::size_t g = 0; g < missing_.size() && !opens_at_start_; ++g) {
+      if (missing_[g] > 0 && count(g, opens) > 0) {
+        open(g);
+      }
+    }
+    for (std::size_t g = 0; g < missing_.size(); ++g) {
+      missing_[g] -= static_cast<std::size_t>(count(g, completes));
+    }
+    if (overlap_) {
+      start_complete();
+    }
+  }
   void open(std::size_t group) {
     if (!open_[group]) {
       open_[group] = true;
@@ -76,14 +90,14 @@ class BackwardSimulation {
   }
 
   const std::vector<GroupPlan>& groups_;
+  const std::vector<ParameterFacts>& parameters_;
   bool opens_at_start_;
   bool overlap_;
   std::size_t flights_kept_;
   std::int64_t bucket_width_;
   std::int64_t part_width_;
   std::int64_t shards_;
-  std::map<std::int64_t, std::size_t> group_of_;  // by parameter
-  std::vector<std::size_t> missing_;              // gradients still due, by group
+  std::vector<std::size_t> missing_;  // gradients still due, by group
   std::vector<bool> open_;
   std::deque<std::size_t> flights_;
   std::size_t next_ = 0;
@@ -93,15 +107,15 @@ class BackwardSimulation {
 
 }  // namespace
 
-std::int64_t most_bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& policy, const Precision& precision,
-                               const StepShape& shape) {
+std::int64_t most_bucket_bytes(const std::vector<GroupPlan>& groups, const std::vector<ParameterFacts>& parameters,
+                               const Policy& policy, const Precision& precision, const StepShape& shape) {
   const bool reduced_once = shape.no_sync || shape.micro_steps == 1;
   const bool accumulates = shape.no_sync && shape.micro_steps > 1;
   const bool lands_in_gradient = reduced_once && (!policy.shard_gradients || accumulates);
   if (lands_in_gradient && precision.gradient(shape.micro_steps) == precision.reduce) {
     return 0;
   }
-  return BackwardSimulation(groups, policy, precision, shape, lands_in_gradient).run();
+  return BackwardSimulation(groups, parameters, policy, precision, shape, lands_in_gradient).run();
 }
 
 }  // namespace shardmark::parallel

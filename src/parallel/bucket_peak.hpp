@@ -1,6 +1,6 @@
 #pragma once
-// The most memory that gradients take on their way into reductions. Pure arithmetic, no tensors: follows a backward pass in
-// reverse order of declaration, bucket by bucket.
+// The most memory that gradients take on their way into reductions. Pure arithmetic, no tensors: follows a backward pass unit
+// by unit.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +15,10 @@ namespace shardmark::parallel {
 /// Buckets that may be under way when the next one is to start: one travels while another fills.
 inline constexpr std::size_t kMostFlights = 2;
 
-/// Bytes; an upper bound that is reached where the network is slower than backward. Buckets of the root are taken to fill from
-/// the first gradient of the pass to the last.
-[[nodiscard]] std::int64_t most_bucket_bytes(const std::vector<GroupPlan>& groups, const Policy& policy,
+/// Bytes; an upper bound that is reached where the network is slower than backward. Units come in reverse order of declaration,
+/// their gradients in any order; those of the root at any time, but what lies behind the units first.
+[[nodiscard]] std::int64_t most_bucket_bytes(const std::vector<GroupPlan>& groups,
+                                             const std::vector<ParameterFacts>& parameters, const Policy& policy,
                                              const Precision& precision, const StepShape& shape);
 
 }  // namespace shardmark::parallel

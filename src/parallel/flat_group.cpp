@@ -92,25 +92,4 @@ void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precis
   }
 }
 
-optim::Range FlatGroup::optimizer_range(const std::vector<bool>& decayed_by_parameter) const {
-  optim::Range range{resting, owned_gradient, {}};
-  const auto& tensors = plan.layout.tensors;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // A tensor's padding goes with it, so that every border is aligned.
-    const std::int64_t next = i + 1 < tensors.size() ? tensors[i + 1].offset : numel;
-    const std::int64_t begin = std::max(tensors[i].offset, owned_begin) - owned_begin;
-    const std::int64_t end = std::min(next, owned_begin + owned_numel) - owned_begin;
-    if (begin >= end) {
-      continue;
-    }
-    const bool decayed = decayed_by_parameter[static_cast<std::size_t>(tensors[i].index)];
-    if (!range.segments.empty() && range.segments.back().decayed == decayed) {
-      range.segments.back().end = end;
-    } else {
-      range.segments.push_back({begin, end, decayed});
-    }
-  }
-  return range;
-}
-
 }  // namespace shardmark::parallel

@@ -71,8 +71,6 @@ struct FlatGroup {
   torch::Tensor bucket;
 
   [[nodiscard]] torch::Tensor owned_of(const torch::Tensor& whole) const { return whole.narrow(0, owned_begin, owned_numel); }
-  /// Where the optimizer finds the group.
-  [[nodiscard]] optim::Range optimizer_range(const std::vector<bool>& decayed_by_parameter) const;
 };
 
 }  // namespace shardmark::parallel

@@ -61,7 +61,7 @@ void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initi
   build(backwards);
   allocate_gradients();
   fill_initial_values(initial);
-  bind_optimizer({});
+  bind_optimizer();
   rebuilt_ = !policy_.rebuild_buckets || num_trainable_groups_ == 0;
 }
 
@@ -104,16 +104,21 @@ void FlatStrategy::bind_values(FlatGroup& group) {
   }
 }
 
-void FlatStrategy::bind_optimizer(std::vector<std::vector<torch::Tensor>> states) {
+optim::RangeLayout FlatStrategy::range_of(const FlatGroup& group) const {
   std::vector<bool> decayed;
   for (const auto& parameter : list_->parameters()) {
     decayed.push_back(!options_.decay_matrices_only || parameter.is_matrix());
   }
+  return range_layout(group.plan.layout, group.owned_begin, group.owned_begin + group.owned_numel, decayed,
+                      optimizer_->small_below());
+}
+
+void FlatStrategy::bind_optimizer() {
   std::vector<optim::Range> ranges;
   for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
-    ranges.push_back(groups_[g].optimizer_range(decayed));
+    ranges.push_back({groups_[g].resting, groups_[g].owned_gradient, range_of(groups_[g]).segments});
   }
-  optimizer_->bind(std::move(ranges), std::move(states));
+  optimizer_->bind(std::move(ranges), {});
 }
 
 void FlatStrategy::fill_initial_values(const InitialValue& initial) {
@@ -262,15 +267,15 @@ void FlatStrategy::rebuild() {
   }
   // The update took this step's gradients: their memory is the first to go, so that two layouts never stand side by side whole.
   std::deque<FlatGroup> old = std::exchange(groups_, {});
-  auto old_states = optimizer_->unbind();
+  optimizer_->unbind();
   for (auto& group : old) {
     group.gradient = group.owned_gradient = torch::Tensor();
   }
   build(order);
-  move_into_groups(std::move(old), std::move(old_states));
+  move_into_groups(std::move(old));
 }
 
-void FlatStrategy::move_into_groups(std::deque<FlatGroup> old, std::vector<std::vector<torch::Tensor>> old_states) {
+void FlatStrategy::move_into_groups(std::deque<FlatGroup> old) {
   struct Place {
     std::size_t group = 0;
     std::int64_t offset = 0;
@@ -281,28 +286,24 @@ void FlatStrategy::move_into_groups(std::deque<FlatGroup> old, std::vector<std::
       was[static_cast<std::size_t>(tensor.index)] = {g, tensor.offset};
     }
   }
-  const auto move = [&](const FlatGroup& group, const torch::Tensor& into, const auto& source_of_group) {
-    for (const auto& tensor : group.plan.layout.tensors) {
-      const auto& place = was[static_cast<std::size_t>(tensor.index)];
-      into.narrow(0, tensor.offset, tensor.numel).copy_(source_of_group(place.group).narrow(0, place.offset, tensor.numel));
+  std::vector<optim::RangeLayout> ranges;
+  std::vector<optim::StateMove> moves;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (const auto& tensor : groups_[g].plan.layout.tensors) {
+      const auto& [from, offset] = was[static_cast<std::size_t>(tensor.index)];
+      groups_[g].resting.narrow(0, tensor.offset, tensor.numel).copy_(old[from].resting.narrow(0, offset, tensor.numel));
+      if (g < num_trainable_groups_ && tensor.numel > 0) {
+        moves.push_back({from, offset, g, tensor.offset, tensor.numel});
+      }
     }
-  };
-  for (auto& group : groups_) {
-    move(group, group.resting, [&](std::size_t from) { return old[from].resting; });
+    if (g < num_trainable_groups_) {
+      ranges.push_back(range_of(groups_[g]));
+    }
   }
   old.clear();
-  std::vector<std::vector<torch::Tensor>> states(num_trainable_groups_);
-  for (std::size_t s = 0; s < optimizer_->state_names().size(); ++s) {
-    for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
-      states[g].push_back(flat_zeros(groups_[g].numel, options_.optimizer.state, MemoryCategory::optimizer_state));
-      move(groups_[g], states[g][s], [&](std::size_t from) { return old_states[from][s]; });
-    }
-    for (auto& of_group : old_states) {
-      of_group[s] = torch::Tensor();
-    }
-  }
+  optimizer_->relayout(ranges, moves);
   allocate_gradients();
-  bind_optimizer(std::move(states));
+  bind_optimizer();
 }
 
 }  // namespace shardmark::parallel

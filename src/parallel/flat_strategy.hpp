@@ -47,12 +47,13 @@ class FlatStrategy final : public Strategy {
   void build(const std::vector<std::int64_t>& order);
   void allocate_gradients();
   void bind_values(FlatGroup& group);
-  void bind_optimizer(std::vector<std::vector<torch::Tensor>> states);
+  [[nodiscard]] optim::RangeLayout range_of(const FlatGroup& group) const;
+  void bind_optimizer();
   void fill_initial_values(const InitialValue& initial);
   void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);
   void broadcast_buffers();
   void rebuild();
-  void move_into_groups(std::deque<FlatGroup> old, std::vector<std::vector<torch::Tensor>> old_states);
+  void move_into_groups(std::deque<FlatGroup> old);
   [[nodiscard]] bool gather_is_to_fail();
   [[nodiscard]] std::string describe_nonfinite();
   [[nodiscard]] std::vector<GroupPlan> plans() const;

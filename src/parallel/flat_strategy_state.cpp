@@ -123,12 +123,14 @@ std::vector<GroupPlan> FlatStrategy::plans() const {
 }
 
 StepShape FlatStrategy::shape() const {
-  return {options_.micro_steps,
-          options_.no_sync,
-          options_.order == comm::SumOrder::ordered,
-          communicator_.size(),
-          optimizer_->state_bytes_per_element(),
-          options_.overlap};
+  return {.micro_steps = options_.micro_steps,
+          .no_sync = options_.no_sync,
+          .ordered = options_.order == comm::SumOrder::ordered,
+          .ranks = communicator_.size(),
+          .optimizer = optimizer_.get(),
+          .overlap = options_.overlap,
+          .allow_unused = options_.allow_unused,
+          .shard = communicator_.rank() % policy_.shards};
 }
 
 std::int64_t FlatStrategy::padding_elements() const {
@@ -148,12 +150,13 @@ std::int64_t FlatStrategy::trainable_padding_elements() const {
 }
 
 Payload FlatStrategy::payload_per_step() const {
-  return {predicted_payload(plans(), visited_by_backward(facts_), policy_, options_.precision, shape())};
+  return {predicted_payload(plans(), visited_by_backward(facts_), policy_, options_.precision, shape()),
+          predicted_update_payload(plans(), policy_, options_.precision)};
 }
 
 device::CategoryBytes FlatStrategy::predicted_bytes() const {
   auto bytes = predicted_persistent(plans(), policy_, options_.precision, shape());
-  const auto transient = predicted_transient(plans(), visited_by_backward(facts_), policy_, options_.precision, shape());
+  const auto transient = predicted_transient(plans(), facts_, list_->units(), policy_, options_.precision, shape());
   bytes[static_cast<std::size_t>(device::MemoryCategory::gathered)] =
       std::max(transient.gathered_forward, transient.gathered_backward);
   bytes[static_cast<std::size_t>(device::MemoryCategory::buckets)] = transient.buckets;

@@ -117,6 +117,28 @@ std::vector<TensorPart> parts_within(const LayoutGroup& group, std::int64_t begi
   return parts;
 }
 
+optim::RangeLayout range_layout(const LayoutGroup& group, std::int64_t begin, std::int64_t end,
+                                const std::vector<bool>& decayed_by_parameter, std::int64_t small_below) {
+  optim::RangeLayout range{end - begin, {}};
+  for (std::size_t i = 0; i < group.tensors.size(); ++i) {
+    const auto& tensor = group.tensors[i];
+    const std::int64_t next = i + 1 < group.tensors.size() ? group.tensors[i + 1].offset : group.numel();
+    const optim::Segment segment{std::max(tensor.offset, begin) - begin, std::min(next, end) - begin,
+                                 decayed_by_parameter.empty() || decayed_by_parameter[static_cast<std::size_t>(tensor.index)],
+                                 tensor.numel < small_below};
+    if (segment.begin >= segment.end) {
+      continue;
+    }
+    if (!range.segments.empty() && range.segments.back().decayed == segment.decayed &&
+        range.segments.back().small == segment.small) {
+      range.segments.back().end = segment.end;
+    } else {
+      range.segments.push_back(segment);
+    }
+  }
+  return range;
+}
+
 std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& parameters) {
   std::int64_t units = 0;
   constexpr std::int64_t kBehind = std::numeric_limits<std::int64_t>::max();

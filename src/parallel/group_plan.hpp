@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "optim/optimizer.hpp"
 #include "parallel/layout.hpp"
 #include "parallel/policy.hpp"
 
@@ -46,6 +47,11 @@ struct TensorPart {
   std::int64_t numel = 0;
 };
 [[nodiscard]] std::vector<TensorPart> parts_within(const LayoutGroup& group, std::int64_t begin, std::int64_t end);
+
+/// What the optimizer needs to know of [begin, end) of a trainable group, borders being multiples of the alignment. A tensor's
+/// padding goes with it. `decayed_by_parameter` may be empty: all are.
+[[nodiscard]] optim::RangeLayout range_layout(const LayoutGroup& group, std::int64_t begin, std::int64_t end,
+                                              const std::vector<bool>& decayed_by_parameter, std::int64_t small_below);
 
 /// Units that backward visits: all but wholly frozen ones before the first tensor that trains, in the order of use. The root
 /// unit (0) encloses the others and is visited if anything trains; its tensors count as used before the others' unless they are

@@ -26,7 +26,7 @@ ParameterFlow::ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList
       out_of_memory_(std::move(out_of_memory)),
       unit_bytes_(std::move(unit_bytes)),
       units_(list.units().size()),
-      schedule_(unit_bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(unit_bytes_, policy)}) {
+      schedule_(unit_bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(unit_bytes_, policy, list.units())}) {
   bool gathers = false;
   for (auto& group : groups_) {
     if (group.plan.gathered) {
@@ -34,7 +34,6 @@ ParameterFlow::ParameterFlow(std::deque<FlatGroup>& groups, model::ParameterList
       gathers = true;
     }
   }
-  check_budget();
   if (gathers) {
     list_.set_observer(this);
   }
@@ -48,38 +47,6 @@ ParameterFlow::~ParameterFlow() {
 
 std::string ParameterFlow::name_of(std::int64_t unit) const {
   return list_.units()[static_cast<std::size_t>(unit)];
-}
-
-void ParameterFlow::check_budget() const {
-  if (policy_.live_bytes == 0) {
-    return;
-  }
-  const auto& bytes = unit_bytes_;
-  // What keep_part leaves of the units counts as well.
-  std::int64_t held = policy_.live_bytes - gather_budget(bytes, policy_);
-  std::int64_t largest = 0;
-  std::size_t largest_unit = 0;
-  std::string names;
-  for (std::size_t unit = 0; unit < bytes.size(); ++unit) {
-    if (bytes[unit] == 0) {
-      continue;
-    }
-    if (unit == 0 || policy_.after_forward == AfterForward::keep) {
-      held += bytes[unit];
-      names += (names.empty() ? "" : ", ") + fmt::format("{} ({} bytes)", list_.units()[unit], bytes[unit]);
-    } else if (bytes[unit] > largest) {
-      largest = bytes[unit];
-      largest_unit = unit;
-    }
-  }
-  if (held + largest > policy_.live_bytes) {
-    throw base::ConfigError(fmt::format(
-        "technique.live_parameters_mb allows {} bytes of gathered parameters, but through a pass stay {}{}: at "
-        "least {:.3f} MiB are needed",
-        policy_.live_bytes, names.empty() ? "none" : names,
-        largest > 0 ? fmt::format(", and beside them comes {} ({} bytes)", list_.units()[largest_unit], largest) : "",
-        static_cast<double>(held + largest) / (1024.0 * 1024.0)));
-  }
 }
 
 void ParameterFlow::begin_step() {

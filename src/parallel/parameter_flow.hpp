@@ -86,7 +86,6 @@ class ParameterFlow final : public model::UnitObserver {
   void drop_memory(Unit& unit);
   void leave_backward(std::int64_t unit);
   [[nodiscard]] std::string name_of(std::int64_t unit) const;
-  void check_budget() const;
 
   std::deque<FlatGroup>& groups_;
   model::ParameterList& list_;

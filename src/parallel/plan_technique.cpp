@@ -13,16 +13,26 @@ TechniquePlan plan_technique(const std::string& technique, const StrategyOptions
   }
   const auto groups = plan_groups(facts, policy, options.precision.alignment());
   const auto visited = visited_by_backward(facts);
-  const StepShape shape{options.micro_steps,
-                        options.no_sync,
-                        options.order == comm::SumOrder::ordered,
-                        ranks,
-                        optim::make_optimizer(options.optimizer)->state_bytes_per_element(),
-                        options.overlap};
+  const auto optimizer = optim::make_optimizer(options.optimizer);
+  StepShape shape{.micro_steps = options.micro_steps,
+                  .no_sync = options.no_sync,
+                  .ordered = options.order == comm::SumOrder::ordered,
+                  .ranks = ranks,
+                  .optimizer = optimizer.get(),
+                  .overlap = options.overlap,
+                  .allow_unused = options.allow_unused};
   TechniquePlan plan;
-  plan.persistent = plan.forward = plan.backward = plan.optimizer =
-      predicted_persistent(groups, policy, options.precision, shape);
-  const auto transient = predicted_transient(groups, visited, policy, options.precision, shape);
+  // Where tensors of different sizes keep different states, shards differ: the largest counts.
+  const std::int64_t shards = optimizer->small_below() > 0 ? policy.shards : 1;
+  for (shape.shard = 0; shape.shard < shards; ++shape.shard) {
+    const auto persistent = predicted_persistent(groups, policy, options.precision, shape);
+    constexpr auto kStates = static_cast<std::size_t>(device::MemoryCategory::optimizer_state);
+    if (shape.shard == 0 || persistent[kStates] > plan.persistent[kStates]) {
+      plan.persistent = persistent;
+    }
+  }
+  plan.forward = plan.backward = plan.optimizer = plan.persistent;
+  const auto transient = predicted_transient(groups, facts, list.units(), policy, options.precision, shape);
   plan.forward[static_cast<std::size_t>(device::MemoryCategory::gathered)] = transient.gathered_forward;
   plan.backward[static_cast<std::size_t>(device::MemoryCategory::gathered)] = transient.gathered_backward;
   plan.backward[static_cast<std::size_t>(device::MemoryCategory::buckets)] = transient.buckets;

@@ -1,9 +1,14 @@
 #include "parallel/predict.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "base/error.hpp"
+#include "base/text.hpp"
 #include "parallel/bucket_peak.hpp"
 #include "parallel/gather_schedule.hpp"
 
@@ -55,7 +60,14 @@ double predicted_payload(const std::vector<GroupPlan>& groups, const std::vector
     if (group.trainable) {
       bytes += reduction_bytes(group, policy, precision, shape);
     }
-    if (group.trainable && policy.shard_state && !group.gathered) {  // the updated parts
+  }
+  return bytes + predicted_update_payload(groups, policy, precision);
+}
+
+double predicted_update_payload(const std::vector<GroupPlan>& groups, const Policy& policy, const Precision& precision) {
+  double bytes = 0;
+  for (const auto& group : groups) {
+    if (group.trainable && policy.shard_state && !group.gathered) {
       bytes += static_cast<double>(group.layout.numel() * bytes_of(precision.compute)) * share(policy.shards);
     }
   }
@@ -84,7 +96,11 @@ device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups,
     if (policy.shard_gradients && shape.no_sync && shape.micro_steps > 1) {
       add(MemoryCategory::gradients, whole * 4);
     }
-    add(MemoryCategory::optimizer_state, owned * shape.state_bytes);
+    if (shape.optimizer != nullptr) {
+      const std::int64_t begin = policy.shard_state ? shape.shard * part : 0;
+      add(MemoryCategory::optimizer_state,
+          shape.optimizer->state_bytes(range_layout(group.layout, begin, begin + owned, {}, shape.optimizer->small_below())));
+    }
   }
   return bytes;
 }
@@ -102,15 +118,46 @@ std::vector<std::int64_t> gathered_bytes_by_unit(const std::vector<GroupPlan>& g
   return bytes;
 }
 
-std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Policy& policy) {
-  if (policy.live_bytes == 0 || policy.after_forward != AfterForward::keep_part) {
-    return policy.live_bytes;
+std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Policy& policy,
+                           const std::vector<std::string>& unit_names) {
+  if (policy.live_bytes == 0) {
+    return 0;
   }
   std::int64_t parts = 0;
-  for (const auto bytes : unit_bytes) {
-    parts += bytes / policy.parts;
+  std::int64_t held = 0;
+  std::int64_t largest = 0;
+  std::string beside;
+  std::vector<std::string> stay;
+  for (std::size_t unit = 0; unit < unit_bytes.size(); ++unit) {
+    const std::int64_t bytes = unit_bytes[unit];
+    const std::string name = fmt::format("{} ({} bytes)", unit_names[unit], bytes);
+    if (policy.after_forward == AfterForward::keep_part) {
+      parts += bytes / policy.parts;
+    }
+    if (bytes > 0 && (unit == 0 || policy.after_forward == AfterForward::keep)) {
+      held += bytes;
+      stay.push_back(name);
+    } else if (bytes > largest) {
+      largest = bytes;
+      beside = name;
+    }
   }
-  return std::max<std::int64_t>(1, policy.live_bytes - parts);
+  if (parts > 0) {
+    stay.push_back(fmt::format("1/{} of every unit ({} bytes)", policy.parts, parts));
+  }
+  const std::int64_t needed = held + parts + largest;
+  if (needed > policy.live_bytes) {
+    constexpr double kThousandthMiB = 1024.0 * 1024.0 / 1000.0;
+    throw base::ConfigError(fmt::format(
+        "technique.live_parameters_mb allows {} bytes of gathered parameters, but {}{}{}: at least {:.3f} MiB are needed",
+        policy.live_bytes, stay.empty() ? "" : "through a pass stay " + base::join(stay, ", "),
+        stay.empty() || beside.empty() ? "" : ", and beside them comes ",
+        beside.empty() ? ""
+        : stay.empty() ? "the largest unit is " + beside
+                       : beside,
+        std::ceil(static_cast<double>(needed) / kThousandthMiB) / 1000.0));
+  }
+  return policy.live_bytes - parts;
 }
 
 namespace {
@@ -136,12 +183,12 @@ class PassSimulation {
  public:
   /// `part_bytes`: what a unit leaves behind after forward where parts of it are kept.
   PassSimulation(std::vector<std::int64_t> unit_bytes, std::vector<std::int64_t> part_bytes, std::vector<bool> visited,
-                 const Policy& policy)
+                 const Policy& policy, std::int64_t budget)
       : bytes_(std::move(unit_bytes)),
         part_bytes_(std::move(part_bytes)),
         visited_(std::move(visited)),
         policy_(policy),
-        schedule_(bytes_, {policy.prefetch, policy.prefetch_bytes, gather_budget(bytes_, policy)}) {
+        schedule_(bytes_, {policy.prefetch, policy.prefetch_bytes, budget}) {
     visited_.resize(bytes_.size(), false);
   }
 
@@ -207,11 +254,14 @@ class PassSimulation {
 
 }  // namespace
 
-TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const std::vector<bool>& visited_by_backward,
-                                   const Policy& policy, const Precision& precision, const StepShape& shape) {
+TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const std::vector<ParameterFacts>& parameters,
+                                   const std::vector<std::string>& unit_names, const Policy& policy, const Precision& precision,
+                                   const StepShape& shape) {
   TransientBytes bytes;
-  PassSimulation pass(gathered_bytes_by_unit(groups, visited_by_backward.size(), precision),
-                      part_bytes_by_unit(groups, visited_by_backward.size(), policy, precision), visited_by_backward, policy);
+  auto unit_bytes = gathered_bytes_by_unit(groups, unit_names.size(), precision);
+  const std::int64_t budget = gather_budget(unit_bytes, policy, unit_names);
+  PassSimulation pass(std::move(unit_bytes), part_bytes_by_unit(groups, unit_names.size(), policy, precision),
+                      visited_by_backward(parameters), policy, budget);
   pass.run(bytes.gathered_forward, bytes.gathered_backward);  // records the order
   bytes = {};
   pass.run(bytes.gathered_forward, bytes.gathered_backward);
@@ -222,7 +272,7 @@ TransientBytes predicted_transient(const std::vector<GroupPlan>& groups, const s
       bytes.gathered_backward += group.layout.numel() * bytes_of(precision.compute);
     }
   }
-  bytes.buckets = most_bucket_bytes(groups, policy, precision, shape);
+  bytes.buckets = most_bucket_bytes(groups, parameters, policy, precision, shape);
   return bytes;
 }
 

@@ -66,6 +66,7 @@ struct Replica {
 /// Nominal payload of one optimizer step on one rank, from the formulas of the technique (gradient + parameter).
 struct Payload {
   double bytes = 0;
+  double of_update = 0;  // what of it a step that is not applied does not send
 };
 
 struct NamedTensor {

@@ -48,6 +48,10 @@ void check_writable(const std::string& path, bool overwrite) {
   if (fs::is_directory(path)) {
     throw base::ConfigError(fmt::format("output.path = \"{}\" is a folder: give a file name that ends in .h5", path));
   }
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
+    throw base::ConfigError(
+        fmt::format("output.path = \"{}\" is a device, pipe or socket: give a file name that ends in .h5", path));
+  }
   if (fs::exists(path) && !overwrite) {
     throw base::ConfigError(
         fmt::format("output.path = \"{}\" exists: choose another name, or set output.overwrite = true", path));

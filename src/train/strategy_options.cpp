@@ -53,8 +53,12 @@ parallel::StrategyOptions strategy_options(const config::RunConfig& config, cons
   options.allow_unused = config.technique.unused_parameters == "allow";
   options.decay_matrices_only = config.optimizer.decay == "matrices";
   options.seed = static_cast<std::uint64_t>(config.numerics.seed);
-  options.precision = {dtype_of(config.precision.parameters), dtype_of(config.precision.compute),
-                       dtype_of(config.precision.reduce), dtype_of(config.precision.state), dtype_of(config.precision.frozen)};
+  options.precision.parameters = dtype_of(config.precision.parameters);
+  options.precision.compute = dtype_of(config.precision.compute);
+  options.precision.reduce = dtype_of(config.precision.reduce);
+  options.precision.state = dtype_of(config.precision.state);
+  options.precision.frozen = dtype_of(config.precision.frozen);
+  options.precision.state_block = optim::state_block(config.optimizer.name);
   options.optimizer = {config.optimizer.name,  config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
                        config.optimizer.eps,   config.optimizer.weight_decay, config.optimizer.momentum,
                        options.precision.state};

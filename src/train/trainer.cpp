@@ -57,6 +57,7 @@ Outcome Trainer::run() {
     run_step(step, block);
     outcome_.steps_done = step + 1;
     outcome_.timed_steps += is_timed(block) ? 1 : 0;
+    timed_skips_ += is_timed(block) && !result_.applied ? 1 : 0;
   }
   progress_.finish();
   end_block();
@@ -274,7 +275,9 @@ double Trainer::evaluate() {
 
 void Trainer::check_payload() {
   const auto stats = parts_.communication.counts().rows();
-  const double expected = parts_.strategy.payload_per_step().bytes;
+  const auto payload = parts_.strategy.payload_per_step();
+  const double skipped = static_cast<double>(timed_skips_) / static_cast<double>(outcome_.timed_steps);
+  const double expected = payload.bytes - payload.of_update * skipped;
   const double found = metrics::payload_bytes(stats) / static_cast<double>(outcome_.timed_steps);
   // Exact integers of bytes in double; only the division by ranks may round.
   add_check("payload_bytes_per_step", expected, found, 1e-12 * expected);

@@ -99,6 +99,7 @@ class Trainer {
   StepResult result_;
   Outcome outcome_;
   bool last_finite_ = true;
+  std::int64_t timed_skips_ = 0;  // timed steps without an update
 };
 
 }  // namespace shardmark::train

@@ -30,6 +30,31 @@ def test_verify_sees_a_wrong_gradient(program):
     assert done.returncode == 8
 
 
+@pytest.mark.parametrize("ranks, technique", [(1, "single"), (2, "zero1"), (2, "zero2"), (2, "ddp"), (3, "zero1")])
+@pytest.mark.parametrize("bucket_mb", [0.01, 0.05, 0.1])
+def test_buckets_stay_within_their_prediction_wherever_they_are_cut(program, ranks, technique, bucket_mb):
+    # The final norm's gradient comes first though it is declared second; gate and up of one block come in another order than
+    # they are declared in: buckets that span units are open longer than the order of declaration says.
+    path = program.train(ranks, "lm10m-tiny", "x", *QUICK, "data.global_batch=12", "data.micro_batch=2", f"technique.bucket_mb={bucket_mb}",
+                         technique=technique)
+    checks = table(path, "checks")
+    mine = checks[[name.startswith(b"peak_bytes_buckets") for name in checks.name]]
+    assert len(mine) == ranks and (mine.passed == 1).all()
+    assert technique == "ddp" or (mine.found > 0).all() or ranks == 1
+
+
+def test_a_budget_too_small_is_told_by_plan_and_run_alike(program):
+    sets = ("--set", "technique.live_parameters_mb=0.01")
+    planned = program.alone("plan", "lm10m-tiny", "--gpus", "2", *sets)
+    ran = program.ranks(2, "run", "lm10m-tiny", "--technique", "fsdp", *sets, "-o", "x.h5")
+    for done in (planned, ran):
+        assert done.returncode == 2 and "through a pass stay root" in done.stderr and "invariant" not in done.stderr, done.stderr
+    needed = ran.stderr.split("at least ")[1].split(" MiB")[0]
+    again = program.ranks(2, "run", "lm10m-tiny", "--technique", "fsdp", "--set", f"technique.live_parameters_mb={needed}",
+                          *[x for s in QUICK for x in ("--set", s)], "-o", "x.h5")
+    assert again.returncode == 0, "what the message asks for is enough"
+
+
 def test_verify_refuses_bad_input(program):
     done = program.ranks(2, "verify", "mlp", "--set", "optimizer.lr=fast")
     assert done.returncode == 2 and "optimizer.lr" in done.stderr

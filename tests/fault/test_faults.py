@@ -1,6 +1,7 @@
 """Planted faults: the job ends in time, with the right code, a message, and a state on disk that can be read."""
 
 import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -56,6 +57,21 @@ def test_nan_fails_the_run_or_skips_the_step(tmp_path):
     code, _, _ = run_in_session(tmp_path, 3, "run", "mlp", "-o", "y.h5", "--set", "numerics.on_nonfinite=skip", fault="1:backward:30:nan")
     summary = table(tmp_path / "y.h5", "summary").iloc[0]
     assert code == 0 and summary.steps_skipped == 1 and summary.steps_applied == 2049
+
+
+@pytest.mark.parametrize("technique, sets", [("zero1", ()), ("zero2", ("--set", "technique.accumulation=no_sync")),
+                                             ("zero3", ("--set", "technique.persistence_threshold=100")), ("fsdp", ())])
+def test_a_skipped_step_sends_no_updated_parts(tmp_path, technique, sets):
+    code, _, errors = run_in_session(tmp_path, 2, "run", "mlp", "--technique", technique, "-o", "x.h5", "--set",
+                                     "numerics.on_nonfinite=skip", "--set", "measure.steps=5", "--set", "measure.blocks=1", *sets,
+                                     fault="1:backward:4:nan")
+    assert code == 0, errors
+    assert table(tmp_path / "x.h5", "summary")[0].steps_skipped == 1
+
+
+def test_a_device_is_no_output(tmp_path):
+    code, _, errors = run_in_session(tmp_path, 1, "run", "mlp", "-o", "/dev/null", "--set", "output.overwrite=true")
+    assert code == 2 and "/dev/null" in errors and pathlib.Path("/dev/null").is_char_device()
 
 
 def test_flipped_bit_is_named(tmp_path):

@@ -30,7 +30,8 @@ struct Shape {
   bool checkpointing = false;
   bool shared = false;            // blocks use a tensor of block 1 too
   std::int64_t frozen_below = 0;  // this block applies a frozen matrix of its own below the one that trains
-  bool frozen_between = false;    // the root applies a frozen matrix of its own between block 1 and block 2
+  std::int64_t width = kWidth;
+  bool frozen_between = false;  // the root applies a frozen matrix of its own between block 1 and block 2
 };
 
 /// Applies a frozen matrix whose values must still be there when backward needs them for the input's gradient. Throws if they
@@ -51,20 +52,20 @@ class Chain {
  public:
   explicit Chain(const Shape& shape) : shape_(shape) {
     if (shape.head) {
-      head_ = &list.add("head", {kWidth, kWidth}, Init::normal(0, 0.2));
+      head_ = &list.add("head", {shape.width, shape.width}, Init::normal(0, 0.2));
       head_->behind_units = true;
     }
     if (shape.frozen_between) {
-      between_ = &list.add("between", {kWidth, kWidth}, Init::normal(0, 0.2));
+      between_ = &list.add("between", {shape.width, shape.width}, Init::normal(0, 0.2));
       between_->trainable = false;
     }
     for (std::int64_t block = 1; block <= shape.blocks; ++block) {
       const std::string name = "block" + std::to_string(block);
       list.begin_unit(name);
       order.push_back(static_cast<std::size_t>(block - 1));
-      weights_.push_back(&list.add(name + ".weight", {kWidth, kWidth}, Init::normal(0, 0.2)));
+      weights_.push_back(&list.add(name + ".weight", {shape.width, shape.width}, Init::normal(0, 0.2)));
       if (shape.frozen_below == block) {
-        below_ = &list.add(name + ".below", {kWidth, kWidth}, Init::normal(0, 0.2));
+        below_ = &list.add(name + ".below", {shape.width, shape.width}, Init::normal(0, 0.2));
         below_->trainable = false;
       }
       if (shape.extra && block == 2) {
@@ -73,7 +74,7 @@ class Chain {
     }
     if (shape.empty_unit) {
       list.begin_unit("empty");
-      nothing_ = &list.add("empty.tensor", {0, kWidth}, Init::constant(0));
+      nothing_ = &list.add("empty.tensor", {0, shape.width}, Init::constant(0));
     }
     for (auto& parameter : list.parameters()) {
       for (const auto unit : shape.frozen) {
@@ -84,8 +85,9 @@ class Chain {
   }
 
   torch::Tensor loss(std::int64_t rows_from) {
-    torch::Tensor x = torch::empty({4, kWidth});
-    model::fill_initial({x.data_ptr<float>(), 4 * kWidth}, Init::normal(0, 1), 11, "x", rows_from * kWidth);
+    torch::Tensor x = torch::empty({4, shape_.width});
+    model::fill_initial({x.data_ptr<float>(), static_cast<std::size_t>(4 * shape_.width)}, Init::normal(0, 1), 11, "x",
+                        rows_from * shape_.width);
     const auto all = [&](const torch::Tensor& input) {
       torch::Tensor h = input;
       for (const std::size_t i : order) {

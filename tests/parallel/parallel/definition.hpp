@@ -38,7 +38,7 @@ class Definition {
  public:
   Definition(const parallel::StrategyOptions& options, const TinyOptions& tiny, double clip)
       : options_(options), clip_(clip), model_(tiny), optimizer_(optim::make_optimizer(options.optimizer)) {
-    std::vector<optim::DecaySegment> segments;
+    std::vector<optim::Segment> segments;
     std::int64_t padded = 0;
     for (const auto& parameter : model_.list.parameters()) {
       torch::Tensor value = at::empty(parameter.shape, at::kFloat);

@@ -56,7 +56,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
 }
 
-std::vector<DecaySegment> whole(std::int64_t count) {
+std::vector<Segment> whole(std::int64_t count) {
   return {{0, count, true}};
 }
 
@@ -236,7 +236,7 @@ TEST(Optimizer, DecayFallsOnItsSegmentsOnly) {
   constexpr std::int64_t kCount = 64;
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const auto& options : all_optimizers(0.5)) {
-      const auto run = [&](const OptimizerOptions& with, std::vector<DecaySegment> segments) {
+      const auto run = [&](const OptimizerOptions& with, std::vector<Segment> segments) {
         at::Tensor parameters = parameters_of(kCount).to(type);
         at::Tensor gradients = gradients_of(kCount, 1).to(type);
         const auto optimizer = make_optimizer(with);
@@ -321,12 +321,13 @@ TEST(Optimizer, StatesByName) {
   EXPECT_EQ(make_optimizer(options_of("sgd"))->state_names(), Names{});
   EXPECT_EQ(make_optimizer(options_of("sgd", 0, 0.9))->state_names(), Names{"momentum_buffer"});
   EXPECT_EQ(make_optimizer(options_of("adam"))->state_names(), (Names{"exp_avg", "exp_avg_sq"}));
-  EXPECT_EQ(make_optimizer(options_of("sgd"))->state_bytes_per_element(), 0);
-  EXPECT_EQ(make_optimizer(options_of("sgd", 0, 0.9))->state_bytes_per_element(), 4);
+  const RangeLayout range{100, whole(100)};
+  EXPECT_EQ(make_optimizer(options_of("sgd"))->state_bytes(range), 0);
+  EXPECT_EQ(make_optimizer(options_of("sgd", 0, 0.9))->state_bytes(range), 400);
   auto narrow = options_of("adamw");
-  EXPECT_EQ(make_optimizer(narrow)->state_bytes_per_element(), 8);
+  EXPECT_EQ(make_optimizer(narrow)->state_bytes(range), 800);
   narrow.state = base::DType::bf16;
-  EXPECT_EQ(make_optimizer(narrow)->state_bytes_per_element(), 4);
+  EXPECT_EQ(make_optimizer(narrow)->state_bytes(range), 400);
 }
 
 TEST(Optimizer, EmptyRangesAndNoRanges) {

@@ -105,6 +105,18 @@ TEST_F(DryRun, EveryTechniqueDoesWhatItsPlanSays) {
   }
 }
 
+TEST_F(DryRun, BlocksOfStatesCountExactly) {
+  for (const int ranks : {1, 2, 7, 64}) {
+    for (const char* technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+      StrategyOptions options;
+      options.optimizer.name = "adamw8bit";
+      options.precision.state_block = optim::state_block(options.optimizer.name);
+      // Rank 0 holds the most where parts differ: a group's padding lies at its end.
+      expect_as_planned(technique, options, 0, ranks, {.head = true, .width = 3 * kWidth});
+    }
+  }
+}
+
 TEST_F(DryRun, SoDoTheirChoices) {
   for (const int ranks : {4, 64, 1000}) {
     StrategyOptions options = sgd();

@@ -32,6 +32,29 @@ TEST(EngineOverThreads, TechniquesAgree) {
   }
 }
 
+TEST(EngineOverThreads, BlocksOfStatesAreTheSameInEveryTechnique) {
+  // kWidth^2 elements are small tensors; the wide chain's are not.
+  for (const std::int64_t width : {kWidth, 3 * kWidth}) {
+    StrategyOptions options = sgd();
+    options.optimizer.name = "adamw8bit";
+    options.optimizer.weight_decay = 0.1;
+    options.precision.state_block = optim::state_block(options.optimizer.name);
+    options.order = comm::SumOrder::ordered;
+    for (const int ranks : {1, 2, 3}) {
+      const Shape shape{.head = true, .width = width};
+      const auto reference = run_on_threads(ranks, shape, "ddp", options);
+      for (const char* technique : {"zero1", "zero2", "zero3", "fsdp"}) {
+        const auto found = run_on_threads(ranks, shape, technique, options);
+        EXPECT_TRUE(same_bits(found.parameters, reference.parameters)) << technique << " at " << ranks << ", width " << width;
+      }
+      options.optimizer.name = "adamw";
+      EXPECT_FALSE(same_bits(run_on_threads(ranks, shape, "ddp", options).parameters, reference.parameters) && width > kWidth)
+          << "codes were not used";
+      options.optimizer.name = "adamw8bit";
+    }
+  }
+}
+
 TEST(EngineOverThreads, HybridGivesTheBitsOfPlainSharding) {
   StrategyOptions options = sgd();
   options.order = comm::SumOrder::ordered;

@@ -119,8 +119,8 @@ void for_all(const std::function<void(const Facts&, const Setting&)>& body) {
   }
 }
 
-StepShape shape_of(const Setting& setting, std::int64_t state_bytes = 0) {
-  return {setting.micro_steps, setting.no_sync, setting.ordered, setting.ranks, state_bytes};
+StepShape shape_of(const Setting& setting, const optim::Optimizer* optimizer = nullptr) {
+  return {setting.micro_steps, setting.no_sync, setting.ordered, setting.ranks, optimizer};
 }
 
 StrategyOptions options_of(const Setting& setting) {
@@ -259,7 +259,10 @@ void expect_persistent(
   const double grad = setting.micro_steps > 1 ? 4 : bytes(precision.reduce);
   const double s = 2 * bytes(precision.state);
   const Categories expected = formula(letters_of(groups, facts), bytes(precision.frozen), bytes(precision.compute), p, grad, s);
-  const auto predicted = predicted_persistent(groups, policy, precision, shape_of(setting, static_cast<std::int64_t>(s)));
+  optim::OptimizerOptions adam{.name = "adamw"};
+  adam.state = precision.state;
+  const auto optimizer = optim::make_optimizer(adam);
+  const auto predicted = predicted_persistent(groups, policy, precision, shape_of(setting, optimizer.get()));
   EXPECT_EQ(static_cast<double>(predicted[static_cast<std::size_t>(MemoryCategory::parameters)]), expected[0]);
   EXPECT_EQ(static_cast<double>(predicted[static_cast<std::size_t>(MemoryCategory::gradients)]), expected[1]);
   EXPECT_EQ(static_cast<double>(predicted[static_cast<std::size_t>(MemoryCategory::optimizer_state)]), expected[2]);
