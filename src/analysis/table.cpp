@@ -127,8 +127,9 @@ std::string render_aligned(const TextTable& table) {
   }
   std::string text;
   const auto add = [&](std::size_t column, const std::string& cell, bool right) {
-    text += right ? fmt::format("{:>{}}", cell, widths[column]) : fmt::format("{:<{}}", cell, widths[column]);
-    text += column + 1 < widths.size() ? "  " : "\n";
+    const bool last = column + 1 == widths.size();
+    text += right ? fmt::format("{:>{}}", cell, widths[column]) : fmt::format("{:<{}}", cell, last ? 0 : widths[column]);
+    text += last ? "\n" : "  ";
   };
   for (std::size_t i = 0; i < widths.size(); ++i) {
     const bool right = !table.rows.empty() && !std::holds_alternative<std::string>(table.rows.front()[i]);

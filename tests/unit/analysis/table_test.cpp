@@ -85,6 +85,13 @@ TEST(Table, TerminalRowsStayRows) {
             "two\\nlines    2.5\n");
 }
 
+TEST(Table, LinesDoNotEndInBlanks) {
+  EXPECT_EQ(render({{"a", "b"}, {{"x", "a long text"}, {"longer", "y"}}}, Format::table),
+            "a       b\n"
+            "x       a long text\n"
+            "longer  y\n");
+}
+
 TEST(Table, FormatsByName) {
   EXPECT_EQ(parse_format("table"), Format::table);
   EXPECT_EQ(parse_format("json"), Format::json);
