@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <string_view>
 
 #include "base/error.hpp"
 
@@ -34,12 +33,7 @@ std::optional<long> environment_number(const std::string& name) {
   return value;
 }
 
-std::vector<std::pair<std::string, std::string>> recorded_environment() {
-  // Prefixes whose values describe the machine and its tuning. Names that could carry secrets are filtered below.
-  constexpr std::array<std::string_view, 17> prefixes{
-      "OMP_",        "KMP_",           "MKL_NUM",       "OPENBLAS_",   "OMPI_MCA_",    "OMPI_COMM_WORLD_",
-      "NCCL_",       "CUDA_VISIBLE",   "CUDA_DEVICE_",  "UCX_",        "SLURM_JOB_",   "SLURM_N",
-      "SLURM_CPUS_", "SLURM_STEP_NUM", "SLURM_RESTART", "FI_PROVIDER", "HDF5_USE_FILE"};
+std::vector<std::pair<std::string, std::string>> environment_by_prefix(std::span<const std::string_view> prefixes) {
   constexpr std::array<std::string_view, 5> secrets{"KEY", "TOKEN", "PASS", "SECRET", "CRED"};
   std::vector<std::pair<std::string, std::string>> found;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -57,6 +51,15 @@ std::vector<std::pair<std::string, std::string>> recorded_environment() {
   }
   std::ranges::sort(found);
   return found;
+}
+
+std::vector<std::pair<std::string, std::string>> recorded_environment() {
+  // Prefixes whose values describe the machine and its tuning.
+  constexpr std::array<std::string_view, 17> prefixes{
+      "OMP_",        "KMP_",           "MKL_NUM",       "OPENBLAS_",   "OMPI_MCA_",    "OMPI_COMM_WORLD_",
+      "NCCL_",       "CUDA_VISIBLE",   "CUDA_DEVICE_",  "UCX_",        "SLURM_JOB_",   "SLURM_N",
+      "SLURM_CPUS_", "SLURM_STEP_NUM", "SLURM_RESTART", "FI_PROVIDER", "HDF5_USE_FILE"};
+  return environment_by_prefix(prefixes);
 }
 
 }  // namespace shardmark::base

@@ -2,7 +2,9 @@
 // The only place that reads environment variables. Which variables a record may carry is decided here too.
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,10 @@ namespace shardmark::base {
 
 /// The variable as a whole number; absent if not set. Throws EnvironmentError if it is not a number.
 [[nodiscard]] std::optional<long> environment_number(const std::string& name);
+
+/// Variables whose names begin with one of the prefixes, sorted by name; never one whose name hints at a secret.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> environment_by_prefix(
+    std::span<const std::string_view> prefixes);
 
 /// Variables that are safe and useful in a record, with their values: threads, binding, MPI and NCCL tuning, Slurm facts.
 /// Never the whole environment, so that no secret is stored.

@@ -1,5 +1,7 @@
 // What the launcher's environment says before MPI is started. Needs no MPI.
 
+#include "world/launcher.hpp"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -10,37 +12,51 @@
 namespace shardmark::world {
 namespace {
 
-bool launched() {
-  constexpr std::array<const char*, 3> kVariables{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-  for (const char* name : kVariables) {
-    if (base::environment_variable(name)) {
-      return true;
-    }
+constexpr const char* kStart = "Start it with mpirun, or with srun --mpi=pmix; unset {} if one rank is meant";
+
+bool is_set(const char* name) {
+  return base::environment_variable(name).has_value();
+}
+
+std::string launcher_name() {
+  if (is_set("OMPI_COMM_WORLD_SIZE")) {
+    return "mpirun of Open MPI";
   }
-  return false;
+  if (is_set("PMIX_RANK")) {
+    return is_set("SLURM_STEP_NUM_TASKS") ? "srun with PMIx" : "a launcher with PMIx";
+  }
+  if (is_set("PMI_RANK")) {
+    return is_set("SLURM_STEP_NUM_TASKS") ? "srun with PMI" : "a launcher with PMI";
+  }
+  return "";
 }
 
 }  // namespace
 
-void check_launcher() {
-  if (launched()) {
-    return;
+std::optional<LauncherProblem> launcher_problem() {
+  if (!launcher_name().empty()) {
+    return std::nullopt;
   }
   const auto tasks = base::environment_number("SLURM_NTASKS");
   const auto per_node = base::environment_number("SLURM_NTASKS_PER_NODE");
   if (tasks && *tasks > 1) {
-    throw base::EnvironmentError(
-        fmt::format("SLURM_NTASKS = {}, but no MPI launcher started this process (none of OMPI_COMM_WORLD_SIZE, PMIX_RANK, "
-                    "PMI_RANK is set): it would run alone as rank 0 of 1. Start it with mpirun, or with srun --mpi=pmix; "
-                    "unset SLURM_NTASKS if one rank is meant",
-                    *tasks));
+    return LauncherProblem{fmt::format("SLURM_NTASKS = {}, but no MPI launcher started this process (none of "
+                                       "OMPI_COMM_WORLD_SIZE, PMIX_RANK, PMI_RANK is set): it would run alone as rank 0 of 1",
+                                       *tasks),
+                           fmt::format(fmt::runtime(kStart), "SLURM_NTASKS")};
   }
   if (tasks && per_node && *per_node > *tasks) {
-    throw base::EnvironmentError(
-        fmt::format("SLURM_NTASKS = {} contradicts SLURM_NTASKS_PER_NODE = {}, and no MPI launcher started this process: it "
-                    "would run alone as rank 0 of 1. Start it with mpirun, or with srun --mpi=pmix; unset "
-                    "SLURM_NTASKS_PER_NODE if one rank is meant",
-                    *tasks, *per_node));
+    return LauncherProblem{fmt::format("SLURM_NTASKS = {} contradicts SLURM_NTASKS_PER_NODE = {}, and no MPI launcher started "
+                                       "this process: it would run alone as rank 0 of 1",
+                                       *tasks, *per_node),
+                           fmt::format(fmt::runtime(kStart), "SLURM_NTASKS_PER_NODE")};
+  }
+  return std::nullopt;
+}
+
+void check_launcher() {
+  if (const auto problem = launcher_problem()) {
+    throw base::EnvironmentError(problem->found + ". " + problem->remedy);
   }
 }
 
@@ -52,6 +68,25 @@ LauncherSize launcher_size() {
     }
   }
   return {};
+}
+
+Launcher find_launcher() {
+  Launcher found;
+  found.name = launcher_name();
+  const auto size = launcher_size();
+  found.size_variable = size.variable;
+  found.size = size.size;
+  if (const auto pmi = base::environment_number("PMI_SIZE"); pmi && found.size_variable.empty()) {
+    found.size_variable = "PMI_SIZE";
+    found.size = *pmi;
+  }
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const auto rank = base::environment_number(name)) {
+      found.rank = *rank;
+      break;
+    }
+  }
+  return found;
 }
 
 }  // namespace shardmark::world
