@@ -103,12 +103,27 @@ std::vector<Column> verify_columns() {
       .list();
 }
 
+std::vector<Column> doctor_columns() {
+  return Columns("doctor")
+      .add("check", ColumnType::text, {.unit = "", .definition = "what was looked at"})
+      .add("result", ColumnType::text,
+           {.unit = "",
+            .definition = "pass, warn, fail, or skip where the thing does not exist here",
+            .traps = "only fail makes the exit code 5"})
+      .add("found", ColumnType::text,
+           {.unit = "",
+            .definition = "what is there, or the reason of a skip; with the ranks where they differ",
+            .traps = "messages on a busy node are slower than on a free one"})
+      .add("remedy", ColumnType::text, {.unit = "", .definition = "what to do about a warning or failure"})
+      .list();
+}
+
 }  // namespace
 
 std::span<const Column> derived_columns() {
   static const std::vector<Column> all = [] {
     std::vector<Column> columns;
-    for (const auto& part : {compare_columns(), plan_columns(), verify_columns()}) {
+    for (const auto& part : {compare_columns(), plan_columns(), verify_columns(), doctor_columns()}) {
       columns.insert(columns.end(), part.begin(), part.end());
     }
     return columns;
