@@ -14,6 +14,7 @@ TEST(Doctor, AHealthyJobPassesEverything) {
   expect_only(healthy(), {});
   const auto lines = judge(healthy());
   EXPECT_EQ(name_of(worst(lines)), "pass");
+  EXPECT_EQ(line_of(lines, "binding").found, "ranks 0, 2: bound to cpu 0-3; ranks 1, 3: bound to cpu 4-7");
   for (const auto& line : lines) {
     EXPECT_EQ(name_of(line.result), "pass") << line.check << ": " << line.found;
     EXPECT_EQ(line.remedy, "") << line.check;
@@ -21,7 +22,11 @@ TEST(Doctor, AHealthyJobPassesEverything) {
 }
 
 TEST(Doctor, WhatDoesNotExistIsSkippedWithTheReason) {
-  const auto lines = judge(lonely());
+  auto job = lonely();
+  job.ranks.front().cpus = job.ranks.front().job_cpus;
+  job.ranks.front().host_facts.shm_free_bytes = 0;  // nobody to share it with
+  const auto lines = judge(job);
+  EXPECT_EQ(line_of(lines, "binding").found, "may run on all cpus: 0-7");
   for (const char* check : {"world size", "cuda driver", "devices", "locked memory", "messages"}) {
     EXPECT_EQ(name_of(line_of(lines, check).result), "skip") << check;
     EXPECT_NE(line_of(lines, check).found, "") << check;
