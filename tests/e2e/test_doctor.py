@@ -199,17 +199,16 @@ def test_folders_that_cannot_be_written(program, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
 def test_a_folder_of_somebody_else(program, tmp_path):
-    # An own name space of files: the program may lie where only root may look.
+    # Root without capabilities is like anybody to a folder that is another's.
     locked = tmp_path / "locked"
     locked.mkdir()
     tmp_path.chmod(0o755)
     locked.chmod(0o555)
     dropped = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--reuid=0"]
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv")
     command = [*dropped, BINARY, "doctor", "--format", "json", "--folder", str(locked)]
-    os.chown(locked, 65534, 65534)  # not root's, and root without capabilities is like anybody
+    os.chown(locked, 65534, 65534)
     done = subprocess.run(command, cwd=program.folder, capture_output=True, text=True, timeout=60)
     line = lines(done)["output folder"]
     assert done.returncode == 5 and line["result"] == "fail" and "Permission denied" in line["found"]

@@ -65,7 +65,6 @@ struct ClockFacts {
 
 struct HostFacts {
   std::int64_t ram_bytes = -1;
-  std::int64_t available_bytes = -1;
   std::int64_t cgroup_bytes = -1;   // -1: no limit
   std::int64_t address_bytes = -1;  // ulimit -v, -1: no limit
   std::int64_t locked_bytes = -1;   // ulimit -l, -1: no limit

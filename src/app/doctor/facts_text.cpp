@@ -11,8 +11,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LibraryFacts, mpi, hdf5, libtorch, cuda_runti
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Device, name, uuid)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceFacts, kernel_driver, driver_cuda, runtime_cuda, problem, devices, visible)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ClockFacts, backwards, resolution_s, cost_s, source)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostFacts, ram_bytes, available_bytes, cgroup_bytes, address_bytes, locked_bytes, infiniband,
-                                   shm_bytes, shm_free_bytes, governors, turbo)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HostFacts, ram_bytes, cgroup_bytes, address_bytes, locked_bytes, infiniband, shm_bytes,
+                                   shm_free_bytes, governors, turbo)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankFacts, world_rank, node, node_rank, host, cpus, job_cpus, omp_threads, libraries, device,
                                    clock, host_facts, environment)
 

@@ -194,7 +194,6 @@ void gather_host(RankFacts& rank) {
   rank.clock = clock_facts();
   auto& facts = rank.host_facts;
   facts.ram_bytes = meminfo("MemTotal");
-  facts.available_bytes = meminfo("MemAvailable");
   facts.cgroup_bytes = cgroup_memory_limit();
   facts.address_bytes = limit_of(RLIMIT_AS);
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
