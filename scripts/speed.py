@@ -15,102 +15,20 @@ k-th smallest and k-th largest round that holds the true median with at least 95
 
 import argparse
 import json
-import math
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-import h5py
+from measuring import RANKS, all_reduce_times, benchmark, communication_s, interval, train, train_twins
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("SHARDMARK_BUILD", ROOT / "build"))
-PROGRAM = pathlib.Path(os.environ.get("SHARDMARK_BINARY", BUILD / "shardmark"))
-LAUNCH = ROOT / "scripts" / "launch.sh"
-RANKS = 2
-CONFIDENCE = 0.95
 MLP_STEP_BOUND_MS = 0.16
 WIDE_RATIO_BOUND = 1.15
 MEASURING_BOUND = 0.01
 # Clock readings of src/train/trainer.cpp in one step: three of a micro-step, a first one, three of the step's phases, its end.
 CLOCK_READINGS_PER_STEP = 8
 QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=5", "measure.blocks=2")
-
-
-def fail(message):
-    print(f"speed.py: {message}", file=sys.stderr)
-    sys.exit(1)
-
-
-def start(ranks, *command):
-    """A job, so that several may run at the same time."""
-    return subprocess.Popen([LAUNCH, str(ranks), *map(str, command)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def finish(job):
-    out, errors = job.communicate()
-    if job.returncode != 0:
-        fail(f"exit code {job.returncode} of: {' '.join(map(str, job.args))}\n{errors.strip()[-2000:]}")
-    return out
-
-
-def start_training(folder, name, preset, technique, ranks, sets):
-    options = [word for value in sets for word in ("--set", value)]
-    path = folder / f"{name}.h5"
-    return start(ranks, PROGRAM, "run", preset, "--technique", technique, "-o", path, *options), path
-
-
-def train(folder, name, preset, technique, ranks, sets):
-    job, path = start_training(folder, name, preset, technique, ranks, sets)
-    finish(job)
-    return read_record(path)
-
-
-def read_record(path):
-    """What is used of a record: the median step, and rank 0's collectives by step."""
-    with h5py.File(path) as file:
-        summary, steps, collectives = file["summary"][0], file["steps"][:], file["collectives"][:]
-        keys = {row["key"]: row["value"] for row in file["config_keys"][:]}
-    num_steps = int(((steps["timed"] == 1) & (steps["rank"] == 0)).sum())
-    mine = collectives[collectives["rank"] == 0]
-    gradient = mine[mine["purpose"] == b"gradient"]
-    return {
-        "step_s": float(summary["step_time_median_s"]),
-        "oversubscribed": bool(summary["oversubscribed"]),
-        "layers": int(keys[b"model.layers"]),
-        "collectives_per_step": float(mine["count"].sum()) / num_steps,
-        "buckets": {int(row["message_bytes"]): (float(row["count"]) / num_steps, float(row["wire_bytes"]) / num_steps)
-                    for row in gradient},
-    }
-
-
-def benchmark(name, ranks, *arguments):
-    """Google Benchmark's rows of one of our programs, by name."""
-    program = BUILD / "bench" / name
-    if not program.exists():
-        fail(f"{program} does not exist: build with -DSM_BENCHMARKS=ON (make build does)")
-    rows = json.loads(finish(start(ranks, program, "--benchmark_format=json", *arguments)))["benchmarks"]
-    for row in rows:
-        if row.get("error_occurred"):
-            fail(f"{name}: {row['name']}: {row['error_message']}")
-    return {row["name"].split("/iterations")[0]: row for row in rows}
-
-
-def all_reduce_times(sizes):
-    """Seconds of one of our all-reduces over the ranks by size."""
-    rows = benchmark("bench_all_reduce", RANKS, "--benchmark_filter=^shardmark/", f"--bytes={','.join(map(str, sizes))}")
-    return {size: rows[f"shardmark/{size}"]["median_us"] * 1e-6 for size in sizes}
-
-
-def communication_s(buckets, time_by_size):
-    """The record's payload over the measured speed of each size, in nominal bytes a second: 2 (g-1)/g S in the time of S."""
-    total = 0.0
-    for size, (_, wire_bytes_per_step) in buckets.items():
-        speed = 2 * (RANKS - 1) / RANKS * size / time_by_size[size]
-        total += wire_bytes_per_step / speed
-    return total
 
 
 def event_costs(rows):
@@ -142,28 +60,14 @@ def events_per_step(record, rows):
     }
 
 
-def interval(values, confidence=CONFIDENCE):
-    """(low, high, coverage): order statistics that hold the median; see the top of this file."""
-    ordered = sorted(values)
-    n = len(ordered)
-
-    def coverage(k):  # of [k-th smallest, k-th largest], k from 1
-        return 1 - 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
-    k = max([1] + [k for k in range(1, (n + 1) // 2 + 1) if coverage(k) >= confidence])
-    return ordered[k - 1], ordered[n - k], coverage(k)
-
-
 def run_round(folder, index, sets):
     """One of everything."""
     name = f"round{index}"
     small = train(folder, f"{name}-mlp-ddp", "mlp", "ddp", RANKS, sets)
     small_single = train(folder, f"{name}-mlp-single", "mlp", "single", 1, sets)
     wide = train(folder, f"{name}-wide-ddp", "mlp-wide", "ddp", RANKS, sets)
-    twins = [start_training(folder, f"{name}-wide-twin{twin}", "mlp-wide", "single", 1, sets) for twin in range(RANKS)]
-    for job, _ in twins:
-        finish(job)
-    # A step of ddp ends with its slower rank. The medians do not see the ends, where one of the two has started or finished first.
-    shared_s = max(read_record(path)["step_s"] for _, path in twins)
+    # A step of ddp ends with its slower rank.
+    shared_s = train_twins(folder, f"{name}-wide-twin", "mlp-wide", RANKS, sets)
     lone = train(folder, f"{name}-wide-lone", "mlp-wide", "single", 1, sets)
     reduce_s = communication_s(wide["buckets"], all_reduce_times(sorted(wide["buckets"])))
     hooks = benchmark("bench_hook_cost", 1)

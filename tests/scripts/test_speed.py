@@ -14,6 +14,7 @@ SCRIPT = SOURCE / "scripts" / "speed.py"
 
 @pytest.fixture(scope="module")
 def speed():
+    sys.path.insert(0, str(SCRIPT.parent))  # where it finds measuring.py when it runs
     spec = importlib.util.spec_from_file_location("speed", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
