@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Measures shardmark beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO on 2 ranks of this machine. Needs two free cores.
+
+  measure.py [--pairs N] [--cells PRESET:TECHNIQUE,...] [--quick] [-o FILE.md or FILE.csv]
+
+Both sides start from the same exported weights and read the same rows of the same file; mlp trains without dropout, for torch
+draws other masks. In every round each cell runs ours, then the peer, so that drift of the machine meets both alike. Ours runs
+under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
+
+  limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
+           record over the speed of our all-reduce at the size of each message, in nominal bytes a second
+  ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
+           order statistics, no distribution assumed
+  losses   the first 10 steps of both, against one rank: within 20 x the distance of one rank from itself when it adds rows one
+           at a time, at least 2e-6. A cell that departs is marked and its speed is not compared
+  resident largest peak of a rank's process, libraries included
+
+Exit codes: 0 done, 1 a run failed, 5 the peers' environment is incomplete, 8 losses depart in some cell.
+"""
+
+import argparse
+import csv
+import datetime
+import io
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from measuring import (LAUNCH, RANKS, ROOT, all_reduce_times, communication_s, fail, finish, interval,  # noqa: E402
+                       read_record, set_options, start, train, train_twins)
+from settings import ask_program, parse  # noqa: E402
+
+DEPS = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ROOT / ".deps")
+PREPARE = ROOT / "scripts" / "prepare_data.py"
+PROFILES = {"ddp": "native", "fsdp": "fsdp2", "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
+DEFAULT_CELLS = ("mlp:ddp", "mlp-digits:ddp", *(f"{preset}:{technique}" for preset in ("mlp-wide", "lm10m") for technique in PROFILES))
+# Arguments of prepare_data.py; mlp-wide has no real data and gets random rows.
+DATA = {"mlp": ("diabetes",), "mlp-digits": ("digits",), "lm10m": ("text",),
+        "lm10m-tiny": ("text", "--vocabulary", "bytes", "--length", "32")}
+# Fewer steps than the presets' own where a step is long.
+STEPS = {"mlp-wide": ("measure.steps=10", "measure.blocks=3"), "lm10m": ("measure.steps=5", "measure.blocks=2")}
+QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=3", "measure.blocks=2")
+COMPARED_STEPS = 10
+LOSS_BOUND = 2e-6      # where one rank's distance from itself is smaller: some roundings of fp32
+SPREAD_FACTOR = 20
+RANDOM_ROWS = 5000     # as many as the synthetic ones
+
+
+def parse_cells(text):
+    cells = []
+    for word in text.split(","):
+        preset, _, technique = word.partition(":")
+        if technique not in PROFILES or preset not in (*DATA, "mlp-wide"):
+            fail(f"--cells {word}: expected PRESET:TECHNIQUE of {', '.join(DATA)}, mlp-wide and {', '.join(PROFILES)}", code=2)
+        cells.append((preset, technique))
+    return cells
+
+
+def peer_environment(cells):
+    """(Python, variables) of the peers, set up on demand."""
+    wants_deepspeed = any(technique.startswith("zero") for _, technique in cells)
+    done = subprocess.run([HERE / "setup.sh", *(["--deepspeed"] if wants_deepspeed else [])], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    variables = {}
+    if found.get("site"):
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (found["site"], os.environ.get("PYTHONPATH"))))
+        variables["PATH"] = os.pathsep.join((f"{found['site']}/bin", os.environ["PATH"]))  # ninja
+    if found.get("extensions"):
+        variables["TORCH_EXTENSIONS_DIR"] = found["extensions"]
+    return found["python"], variables
+
+
+def prepare(preset):
+    """The preset's data file, made where it is missing or older than what makes it."""
+    folder = DEPS / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ("wide-random.h5" if preset == "mlp-wide" else "text-bytes.h5" if preset == "lm10m-tiny" else f"{DATA[preset][0]}.h5")
+    makers = (PREPARE, PREPARE.parent / "prepare" / "text.py")
+    if path.exists() and path.stat().st_mtime > max(maker.stat().st_mtime for maker in makers):
+        return path
+    if preset == "mlp-wide":
+        import prepare_data
+        random = numpy.random.default_rng(42)
+        prepare_data.write_vectors(path, random.standard_normal((RANDOM_ROWS, 784)), random.integers(0, 10, RANDOM_ROWS),
+                                   {"source": "random numbers", "license": "none", "sha256": ""})
+    elif subprocess.run([sys.executable, PREPARE, *DATA[preset], "-o", path]).returncode != 0:
+        fail(f"{path} could not be made: see above", code=5)
+    return path
+
+
+def distance(losses, reference):
+    """Of each compared step, relative."""
+    count = min(len(losses), len(reference), COMPARED_STEPS)
+    return numpy.abs(numpy.array(losses[:count]) / numpy.array(reference[:count]) - 1)
+
+
+def loss_bounds(whole, by_rows):
+    """Of each step. Distances are handed on from step to step, so the largest one so far counts."""
+    return numpy.maximum(SPREAD_FACTOR * numpy.maximum.accumulate(distance(by_rows, whole)), LOSS_BOUND)
+
+
+def departure(losses, case):
+    """"" or the first step that lies outside its bound, and by how much."""
+    far = distance(losses, case["losses"])
+    outside = numpy.flatnonzero(~(far <= case["bounds"][:len(far)]))  # NaN is outside
+    return "" if outside.size == 0 else f"DEPART at step {outside[0]}: {far[outside[0]]:.1e} > {case['bounds'][outside[0]]:.1e}"
+
+
+def prepare_case(folder, preset, quick):
+    """What all cells of a preset share: settings, initial weights, one rank's losses and their bounds."""
+    data = [f"data.path={prepare(preset)}", *(["model.dropout=0"] if preset == "mlp" else [])]
+    once = ["measure.warmup_steps=0", "measure.steps=1", "measure.blocks=1"]
+    weights = folder / f"{preset}-weights"
+    # A learning rate that changes no bit of a weight: the initial ones are exported.
+    train(folder, f"{preset}-start", preset, "single", 1, [*data, *once, "optimizer.lr=1e-30", f"checkpoint.export={weights}"])
+    sets = [*data, f"model.checkpoint={weights}"]
+    config = parse(ask_program(preset, "single", sets))[0]
+    given = config["data"]["global_batch"]
+    global_batch = given or config["data"]["micro_batch"] * RANKS
+    ten = ["measure.warmup_steps=0", f"measure.steps={COMPARED_STEPS}", "measure.blocks=1", f"data.global_batch={global_batch}"]
+    whole = train(folder, f"{preset}-whole", preset, "single", 1, [*sets, *ten, "data.micro_batch=0"])["losses"]
+    by_rows = train(folder, f"{preset}-rows", preset, "single", 1, [*sets, *ten, "data.micro_batch=1"])["losses"]
+    share = [f"data.global_batch={given // RANKS}"] if given else []
+    return {"sets": [*sets, *(QUICK_STEPS if quick else STEPS.get(preset, ()))], "share": share, "losses": whole,
+            "bounds": loss_bounds(whole, by_rows)}
+
+
+def train_peer(folder, name, preset, technique, sets, peer):
+    python, variables = peer
+    path = folder / f"{name}.h5"
+    finish(start(RANKS, python, HERE / "train.py", preset, "--technique", technique, "-o", path, *set_options(sets), env=variables))
+    return read_record(path)
+
+
+def run_round(folder, name, cells, cases, peer):
+    """One value of everything by cell."""
+    found = {}
+    for preset, technique in cells:
+        sets = [*cases[preset]["sets"], f"technique.profile={PROFILES[technique]}"]
+        ours = train(folder, f"{name}-{preset}-{technique}-ours", preset, technique, RANKS, sets)
+        theirs = train_peer(folder, f"{name}-{preset}-{technique}-peer", preset, technique, sets, peer)
+        found[preset, technique] = {"ours": ours, "peer": theirs}
+    shared_s = {preset: train_twins(folder, f"{name}-{preset}-twin", preset, RANKS, [*case["sets"], *case["share"]])
+                for preset, case in cases.items()}
+    times = all_reduce_times(sorted({size for cell in found.values() for size in cell["ours"]["buckets"]}))
+    for (preset, _), cell in found.items():
+        cell["limit_s"] = shared_s[preset] + communication_s(cell["ours"]["buckets"], times)
+    return found
+
+
+def row_of(cell, rounds, case):
+    preset, technique = cell
+    mine = [one[cell] for one in rounds]
+    departed = next(filter(None, (departure(one["peer"]["losses"], case) for one in mine)), "")
+    ours_departed = next(filter(None, (departure(one["ours"]["losses"], case) for one in mine)), "")
+
+    def median(value):
+        return statistics.median(map(value, mine))
+    ratios = [one["peer"]["step_s"] / one["ours"]["step_s"] for one in mine]
+    low, high, coverage = interval(ratios)
+    row = {"preset": preset, "technique": technique, "peer": mine[0]["peer"]["peer"],
+           "ours_ms": median(lambda one: one["ours"]["step_s"]) * 1e3, "peer_ms": median(lambda one: one["peer"]["step_s"]) * 1e3,
+           "ratio": statistics.median(ratios), "low": low, "high": high, "coverage": coverage,
+           "limit_ms": median(lambda one: one["limit_s"]) * 1e3,
+           "ours_over_limit": median(lambda one: one["ours"]["step_s"] / one["limit_s"]),
+           "ours_resident_mib": median(lambda one: one["ours"]["resident_bytes"]) / 2**20,
+           "peer_resident_mib": median(lambda one: one["peer"]["resident_bytes"]) / 2**20,
+           "losses": "; ".join(filter(None, (departed and f"peer: {departed}", ours_departed and f"ours: {ours_departed}"))) or "agree"}
+    if row["losses"] != "agree":
+        row.update(dict.fromkeys(("peer_ms", "ratio", "low", "high", "coverage", "peer_resident_mib"), None))
+    return row
+
+
+def text_of(value):
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def as_markdown(rows, heading):
+    lines = [heading, "", "| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
+    lines += ["| " + " | ".join(map(text_of, row.values())) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(rows, heading):
+    out = io.StringIO()
+    print("".join(f"# {line}\n" for line in heading.splitlines()), end="", file=out)
+    writer = csv.DictWriter(out, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def machine():
+    """The processor and what else ran: a number without its machine says nothing."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    load = os.getloadavg()[0]
+    return (f"{models[0] if models else platform.machine()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, "
+            f"load {load:.1f} at the start")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=7, metavar="N", help="rounds, at least 7 (default 7)")
+    parser.add_argument("--cells", default=",".join(DEFAULT_CELLS), metavar="PRESET:TECHNIQUE,...")
+    parser.add_argument("--quick", action="store_true", help="1 round of few steps: that it works; the numbers mean nothing")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="also write the table: .md or .csv")
+    arguments = parser.parse_args()
+    if arguments.pairs < 7:
+        parser.error(f"--pairs {arguments.pairs}: at least 7, or --quick for a trial")
+    if arguments.output and arguments.output.suffix not in (".md", ".csv"):
+        parser.error(f"-o {arguments.output} must end in .md or .csv")
+    cells = parse_cells(arguments.cells)
+    peer = peer_environment(cells)
+    os.environ["SHARDMARK_BIND"] = "none"  # bound by two launchers, the twins would share the first core
+    where, num_rounds = machine(), 1 if arguments.quick else arguments.pairs
+    with tempfile.TemporaryDirectory(prefix="shardmark-peers-") as name:
+        folder = pathlib.Path(name)
+        cases = {preset: prepare_case(folder, preset, arguments.quick) for preset in dict.fromkeys(preset for preset, _ in cells)}
+        rounds = []
+        for index in range(num_rounds):
+            print(f"round {index + 1} of {num_rounds}", file=sys.stderr)
+            rounds.append(run_round(folder, f"round{index}", cells, cases, peer))
+    rows = [row_of(cell, rounds, cases[cell[0]]) for cell in cells]
+    heading = (f"shardmark beside its peers: {RANKS} ranks, {num_rounds} round(s), {datetime.date.today()}, {where}.\n"
+               "ratio = peer_ms / ours_ms, median of the rounds' ratios; low to high holds the true median with probability `coverage`.")
+    oversubscribed = any(one[cell]["ours"]["oversubscribed"] for one in rounds for cell in cells)
+    if oversubscribed or arguments.quick:
+        heading += f"\n{'Fewer cores than ranks' if oversubscribed else 'A quick trial'}: the times mean nothing."
+    print(as_markdown(rows, heading), end="")
+    if arguments.output:
+        arguments.output.write_text((as_markdown if arguments.output.suffix == ".md" else as_csv)(rows, heading))
+    return 0 if all(row["losses"] == "agree" for row in rows) else 8
+
+
+if __name__ == "__main__":
+    sys.exit(main())

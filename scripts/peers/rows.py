@@ -1,0 +1,102 @@
+"""Rows of a data file in shardmark's order: the same permutation of every epoch, each rank a contiguous share of the global
+batch. All rows are held in memory, which costs a peer less than any loader would."""
+
+import h5py
+import numpy
+import torch
+
+from models import IGNORED
+from problem import DataProblem
+
+WORD = numpy.uint64(0xFFFFFFFF)
+MASK64 = (1 << 64) - 1
+
+
+def hash_text(text, value=0xCBF29CE484222325):
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x100000001B3) & MASK64
+    return value
+
+
+def hash_mix(value, other):
+    z = (value ^ (other + 0x9E3779B97F4A7C15 + (value << 6) + (value >> 2))) & MASK64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
+    return z ^ (z >> 31)
+
+
+def philox_first(key, low, high):
+    """First word of Philox4x32-10 blocks with counters (low, high); `low` is an array (src/base/random.hpp)."""
+    shift = numpy.uint64(32)
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    c = [low & WORD, low >> shift, numpy.full_like(low, high & 0xFFFFFFFF), numpy.full_like(low, high >> 32)]
+    for _ in range(10):
+        p0, p1 = numpy.uint64(0xD2511F53) * c[0], numpy.uint64(0xCD9E8D57) * c[2]
+        c = [(p1 >> shift) ^ c[1] ^ numpy.uint64(k0), p1 & WORD, (p0 >> shift) ^ c[3] ^ numpy.uint64(k1), p0 & WORD]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c[0]
+
+
+def permutation(seed, epoch, size):
+    """base::RandomPermutation as a table: a Feistel network over a power of four, walked until it lands inside."""
+    key = hash_mix(hash_mix(hash_text("permutation"), seed), epoch)
+    half_bits = 1
+    while 1 << (2 * half_bits) < size:
+        half_bits += 1
+    shift, mask = numpy.uint64(half_bits), numpy.uint64((1 << half_bits) - 1)
+    values = numpy.arange(size, dtype=numpy.uint64)
+    walking = numpy.arange(size)
+    while walking.size:
+        left, right = values[walking] >> shift, values[walking] & mask
+        for number in range(4):
+            left, right = right, left ^ (philox_first(key, right, number) & mask)
+        values[walking] = (left << shift) | right
+        walking = walking[values[walking] >= size]
+    return values.astype(numpy.int64)
+
+
+class Rows:
+    """inputs, targets: one tensor each, with a filler row at index -1."""
+
+    def __init__(self, config):
+        path = config["data"]["path"]
+        if not path:
+            raise DataProblem("data.path = \"\": synthetic rows are made inside shardmark; name a data file that both sides read "
+                              "(scripts/prepare_data.py makes them)")
+        with h5py.File(path) as file:
+            kind = file.attrs["kind"]
+            kind = kind.decode() if isinstance(kind, bytes) else kind
+            wanted = "tokens" if config["workload"]["name"] == "lm" else "vectors"
+            if kind != wanted:
+                raise DataProblem(f"data.path = {path} is of kind {kind}; this workload reads {wanted}")
+            if "segment_ids" in file:
+                raise DataProblem(f"data.path = {path} holds packed rows; peers train on unpacked ones only")
+            names = ("input_ids", "labels") if kind == "tokens" else ("features", "targets")
+            inputs, targets = (torch.from_numpy(file[name][:]) for name in names)
+        if kind == "tokens":
+            if inputs.shape[1] != config["data"]["sequence_length"]:
+                raise DataProblem(f"data.path = {path} has rows of {inputs.shape[1]} tokens; data.sequence_length = "
+                                  f"{config['data']['sequence_length']}")
+            inputs, targets = inputs.long(), targets.long()
+            self.targets_of_row = (targets[:, 1:] != IGNORED).sum(dim=1).tolist()
+        else:
+            self.targets_of_row = [targets.shape[1] if targets.ndim == 2 else 1] * len(targets)
+        self.length = inputs.shape[1] if kind == "tokens" else 0
+        self.num_rows = len(inputs)
+        filler = torch.full_like(targets[:1], float("nan") if targets.is_floating_point() else IGNORED)
+        self.inputs = torch.cat((inputs, torch.zeros_like(inputs[:1])))
+        self.targets = torch.cat((targets, filler))
+        self.shuffle, self.seed = config["data"]["shuffle"], config["data"]["seed"]
+
+    def plan(self, num_steps, global_batch):
+        """Rows of every step's global batch, (steps, global_batch), -1 where the last batch of an epoch is filled up."""
+        steps_per_epoch = -(-self.num_rows // global_batch)
+        epochs = []
+        for epoch in range(-(-num_steps // steps_per_epoch)):
+            order = permutation(self.seed, epoch, self.num_rows) if self.shuffle else numpy.arange(self.num_rows)
+            fillers = numpy.full(steps_per_epoch * global_batch - self.num_rows, -1)
+            epochs.append(numpy.concatenate((order, fillers)).reshape(steps_per_epoch, global_batch))
+        return numpy.concatenate(epochs)[:num_steps]
+
+    def count_targets(self, rows):
+        return sum(self.targets_of_row[row] for row in rows if row >= 0)
