@@ -34,6 +34,10 @@ class Columns {
 std::vector<Column> compare_columns() {
   Columns columns("compare");
   columns
+      .add("peer", ColumnType::text,
+           {.unit = "",
+            .definition = "the program that trained, where it is another than shardmark (scripts/peers)",
+            .traps = "peers count no collectives, and host_rss of /memory is their only memory on a CPU"})
       .add("ratio", ColumnType::float64,
            {.unit = "1",
             .definition = "throughput against the first comparable record of the same preset and number of ranks",
@@ -60,6 +64,29 @@ std::vector<Column> compare_columns() {
                  .formula = "max over ranks of memory.peak_bytes where phase = run",
                  .traps = "peaks of different categories come at different moments: they do not add up to the total"});
   }
+  columns
+      .add("rank_shardmark", ColumnType::int64,
+           {.unit = "1", .definition = "place of the technique by samples_per_s among those that both sides have (--transfer)"})
+      .add("rank_peer", ColumnType::int64, {.unit = "1", .definition = "the same among the peers' records (--transfer)"})
+      .add("ratio_shardmark", ColumnType::float64,
+           {.unit = "1",
+            .definition = "throughput against ddp in our records under technique.profile fsdp2 or deepspeed (--transfer)",
+            .formula = "median samples_per_s / median samples_per_s of ddp"})
+      .add("ratio_peer", ColumnType::float64,
+           {.unit = "1",
+            .definition = "throughput against ddp in the peers' records (--transfer)",
+            .formula = "median samples_per_s / median samples_per_s of ddp"})
+      .add(
+          "ratios_agree", ColumnType::text,
+          {.unit = "",
+           .definition = "\"yes\" if the intervals of the two ratios overlap, else \"no\" (--transfer)",
+           .formula = "[low / high of ddp, high / low of ddp]; low and high: throughput_low and throughput_high of one record, "
+                      "smallest and largest samples_per_s of several",
+           .traps = "wide intervals overlap easily: repeat runs"})
+      .add("transfer", ColumnType::text,
+           {.unit = "",
+            .definition = "whether the peers' ranking is ours: of every two techniques whose intervals lie apart on both sides",
+            .traps = "\"undecided\" where no two techniques lie apart on both sides"});
   return columns.list();
 }
 

@@ -91,30 +91,10 @@ std::pair<std::size_t, std::size_t> checks_passed(const Record& record) {
   return {static_cast<std::size_t>(passed), record.checks.size()};
 }
 
-/// Why a record takes part in no ratio at all; "" if it may.
-std::string disqualified(const Record& record) {
-  if (record.partial || record.attributes.status != "complete") {
-    return fmt::format("status {}", record.attributes.status.empty() ? "unknown" : record.attributes.status);
-  }
-  if (record.summary.empty()) {
-    return "no summary";
-  }
-  const auto [passed, all] = checks_passed(record);
-  if (passed != all || all == 0) {
-    return fmt::format("{} of {} checks passed", passed, all);
-  }
-  if (record.summary.front().oversubscribed != 0) {
-    return record.summary.front().oversubscribed > 0 ? "oversubscribed" : "not known whether oversubscribed";
-  }
-  if (!(record.summary.front().samples_per_s > 0)) {
-    return record.summary.front().warmed_up == 0 ? "not warmed up" : "no throughput";
-  }
-  return "";
-}
-
 bool same_family(const Record& a, const Record& b) {
-  return a.attributes.technique == b.attributes.technique || a.attributes.technique == "single" ||
-         b.attributes.technique == "single";
+  const bool same_technique = a.attributes.technique == b.attributes.technique || a.attributes.technique == "single" ||
+                              b.attributes.technique == "single";
+  return same_technique && peer_of(a) == peer_of(b);
 }
 
 struct Scaling {
@@ -154,6 +134,7 @@ std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& sc
   const auto& a = record.attributes;
   return {a.preset,
           a.technique,
+          peer_of(record),
           a.world_size,
           summary.samples_per_s,
           summary.samples_per_s_per_gpu,
@@ -174,6 +155,31 @@ std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& sc
 }
 
 }  // namespace
+
+std::string disqualified(const Record& record) {
+  if (record.partial || record.attributes.status != "complete") {
+    return fmt::format("status {}", record.attributes.status.empty() ? "unknown" : record.attributes.status);
+  }
+  if (record.summary.empty()) {
+    return "no summary";
+  }
+  const auto [passed, all] = checks_passed(record);
+  if (passed != all || all == 0) {
+    return fmt::format("{} of {} checks passed", passed, all);
+  }
+  if (record.summary.front().oversubscribed != 0) {
+    return record.summary.front().oversubscribed > 0 ? "oversubscribed" : "not known whether oversubscribed";
+  }
+  if (!(record.summary.front().samples_per_s > 0)) {
+    return record.summary.front().warmed_up == 0 ? "not warmed up" : "no throughput";
+  }
+  return "";
+}
+
+std::string peer_of(const Record& record) {
+  const std::string value = key_value(record, "peer");
+  return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
+}
 
 std::vector<std::string> differing_keys(const Record& a, const Record& b) {
   std::vector<std::string> differences;
@@ -198,6 +204,7 @@ Comparison compare(const std::vector<Record>& records) {
   Comparison result;
   result.table.columns = {"preset",
                           "technique",
+                          "peer",
                           "world_size",
                           "samples_per_s",
                           "samples_per_s_per_gpu",

@@ -20,6 +20,12 @@ struct Comparison {
 /// technique may differ here: see `compare`.
 [[nodiscard]] std::vector<std::string> differing_keys(const record::Record& a, const record::Record& b);
 
+/// Why a record takes part in no ratio at all (unfinished, checks failed, oversubscribed, no throughput); "" if it may.
+[[nodiscard]] std::string disqualified(const record::Record& record);
+
+/// The other program that trained, as scripts/peers writes it ("torch 2.14.1 FSDP2"); "" for our own records.
+[[nodiscard]] std::string peer_of(const record::Record& record);
+
 /// Ratios of samples_per_s are to the first comparable row of equal world_size. `efficiency` is samples_per_s_per_gpu over
 /// that of the fewest ranks (`single` counts as every technique's one-rank member), marked weak at equal rows a rank and
 /// strong at equal global batch.

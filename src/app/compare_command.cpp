@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/compare.hpp"
+#include "analysis/transfer.hpp"
 #include "app/command.hpp"
 #include "base/log.hpp"
 #include "record/reader.hpp"
@@ -14,7 +15,25 @@
 namespace shardmark::app {
 namespace {
 
-base::ExitCode compare(const std::vector<std::string>& files, const std::string& format_name, bool memory) {
+enum class Question { fair_ratios, memory, transfer };
+
+base::ExitCode print_transfer(const std::vector<record::Record>& records, analysis::Format format) {
+  const auto result = analysis::transfer(records);
+  fmt::print("{}", analysis::render(result.table, format, result.verdict));
+  for (const auto& reason : result.reasons) {
+    base::log_info("left out: " + reason);
+  }
+  if (result.table.rows.empty()) {
+    base::log_error(
+        "nothing to compare: --transfer needs ddp and one more technique of one preset and number of ranks, trained alike by "
+        "shardmark (technique.profile fsdp2 for fsdp, deepspeed for zero1 to zero3) and by peers (make peers)");
+    return base::ExitCode::usage;
+  }
+  base::log_info("transfer: " + result.verdict);
+  return base::ExitCode::good;
+}
+
+base::ExitCode compare(const std::vector<std::string>& files, const std::string& format_name, Question question) {
   const auto format = analysis::parse_format(format_name);
   std::vector<record::Record> records;
   std::vector<std::string> problems;
@@ -31,7 +50,10 @@ base::ExitCode compare(const std::vector<std::string>& files, const std::string&
   if (!problems.empty()) {
     throw base::ConfigError(std::move(problems));
   }
-  if (memory) {
+  if (question == Question::transfer) {
+    return print_transfer(records, format);
+  }
+  if (question == Question::memory) {
     fmt::print("{}", analysis::render(analysis::memory_table(records), format));
     return base::ExitCode::good;
   }
@@ -58,8 +80,14 @@ void add_compare_command(CLI::App& program, Action& chosen) {
   command->add_option("--format", *format, "table, json, csv or md");
   auto memory = std::make_shared<bool>(false);
   command->add_flag("--memory", *memory, "peak memory by category instead, of the largest rank");
-  command->callback(
-      [&chosen, files, format, memory] { chosen = [files, format, memory] { return compare(*files, *format, *memory); }; });
+  auto transfer = std::make_shared<bool>(false);
+  command
+      ->add_flag("--transfer", *transfer, "whether techniques rank alike in our records and in those of peers (scripts/peers)")
+      ->excludes("--memory");
+  command->callback([&chosen, files, format, memory, transfer] {
+    const Question question = *transfer ? Question::transfer : *memory ? Question::memory : Question::fair_ratios;
+    chosen = [files, format, question] { return compare(*files, *format, question); };
+  });
 }
 
 }  // namespace shardmark::app
