@@ -74,7 +74,7 @@ def peer_environment(cells):
     variables = {}
     if found.get("site"):
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, (found["site"], os.environ.get("PYTHONPATH"))))
-        variables["PATH"] = os.pathsep.join((f"{found['site']}/bin", os.environ["PATH"]))  # ninja
+        variables["PATH"] = os.pathsep.join((os.environ["PATH"], f"{found['site']}/bin"))  # ninja
     if found.get("extensions"):
         variables["TORCH_EXTENSIONS_DIR"] = found["extensions"]
     return found["python"], variables
