@@ -4,7 +4,7 @@ DEPS := $(abspath $(or $(SHARDMARK_DEPS),.deps))
 ENV := . "$(DEPS)/env.sh" &&
 JOBS ?= 2
 
-.PHONY: help setup build test test-all bench speed format clean
+.PHONY: help setup build test test-all bench speed peers format clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ bench: build ## train mlp, mlp-digits, mlp-wide and lm10m under every technique,
 
 speed: build ## hold step times to what this machine allows, and measuring to its share; needs two free cores
 	@$(ENV) "$$SHARDMARK_PYTHON" scripts/speed.py
+
+peers: build ## beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO, half an hour (PEERS="--cells mlp:ddp -o FILE.md"); needs two free cores
+	@$(ENV) "$$SHARDMARK_PYTHON" scripts/peers/measure.py $(PEERS)
 
 format: setup ## lay all C++ and CUDA sources out by clang-format
 	@$(ENV) "$$SHARDMARK_PYTHON" tests/style/house.py --format

@@ -36,6 +36,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from measuring import (LAUNCH, RANKS, ROOT, all_reduce_times, communication_s, fail, finish, interval,  # noqa: E402
                        read_record, set_options, start, train, train_twins)
+from record import cpu_model  # noqa: E402
 from settings import ask_program, parse  # noqa: E402
 
 DEPS = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ROOT / ".deps")
@@ -202,11 +203,8 @@ def as_csv(rows, heading):
 
 def machine():
     """The processor and what else ran: a number without its machine says nothing."""
-    with open("/proc/cpuinfo") as file:
-        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    load = os.getloadavg()[0]
-    return (f"{models[0] if models else platform.machine()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, "
-            f"load {load:.1f} at the start")
+    return (f"{cpu_model()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}, "
+            f"load {os.getloadavg()[0]:.1f} at the start")
 
 
 def main():

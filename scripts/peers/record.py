@@ -5,6 +5,7 @@ Tests hold the columns to a record of shardmark's own, and `summarise` to the su
 
 import os
 import pathlib
+import platform
 
 import h5py
 import numpy
@@ -50,6 +51,13 @@ TABLES = {
 # Two-sided 97.5 % points of Student's t for 1 to 30 degrees of freedom; the normal's beyond (src/metrics/summary.cpp).
 STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
              2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
+
+
+def cpu_model():
+    """The processor's name, as /proc/cpuinfo has it."""
+    with open("/proc/cpuinfo") as file:
+        models = (line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+        return next(models, platform.machine())
 
 
 def row_type(table):

@@ -73,6 +73,7 @@ class Rows:
                 raise DataProblem(f"data.path = {path} holds packed rows; peers train on unpacked ones only")
             names = ("input_ids", "labels") if kind == "tokens" else ("features", "targets")
             inputs, targets = (torch.from_numpy(file[name][:]) for name in names)
+            lengths = file["lengths"][:].tolist() if "lengths" in file else None
         if kind == "tokens":
             if inputs.shape[1] != config["data"]["sequence_length"]:
                 raise DataProblem(f"data.path = {path} has rows of {inputs.shape[1]} tokens; data.sequence_length = "
@@ -83,6 +84,7 @@ class Rows:
             self.targets_of_row = [targets.shape[1] if targets.ndim == 2 else 1] * len(targets)
         self.length = inputs.shape[1] if kind == "tokens" else 0
         self.num_rows = len(inputs)
+        self.tokens_of_row = lengths or [self.length] * len(inputs)  # that are not padding
         filler = torch.full_like(targets[:1], float("nan") if targets.is_floating_point() else IGNORED)
         self.inputs = torch.cat((inputs, torch.zeros_like(inputs[:1])))
         self.targets = torch.cat((targets, filler))
@@ -97,6 +99,9 @@ class Rows:
             fillers = numpy.full(steps_per_epoch * global_batch - self.num_rows, -1)
             epochs.append(numpy.concatenate((order, fillers)).reshape(steps_per_epoch, global_batch))
         return numpy.concatenate(epochs)[:num_steps]
+
+    def count_tokens(self, rows):
+        return sum(self.tokens_of_row[row] for row in rows if row >= 0)
 
     def count_targets(self, rows):
         return sum(self.targets_of_row[row] for row in rows if row >= 0)

@@ -40,10 +40,13 @@ def rank_of_launcher():
 
 
 def join_world(arguments, torch, place):
-    """Initialises torch.distributed and returns the device."""
+    """Initialises torch.distributed; returns the device and the file through which ranks met, "" if torchrun brought them
+    together."""
     rank, size, local_rank, local_size = place
     use_cuda = torch.cuda.is_available() and torch.cuda.device_count() >= local_size
     device = torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
+    if rank == 0 and torch.cuda.is_available() and not use_cuda:
+        print(f"train.py: {torch.cuda.device_count()} GPU(s) for {local_size} ranks of the node: training on the CPU", file=sys.stderr)
     if use_cuda:
         torch.cuda.set_device(device)
     elif local_size == size:
@@ -52,16 +55,17 @@ def join_world(arguments, torch, place):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(local_rank))
     if "MASTER_ADDR" in os.environ:
         os.environ.setdefault("MASTER_PORT", "29500")
-        meeting = "env://"
+        meeting, place_of_meeting = "env://", ""
     else:
         # A name that no other job has: Open MPI's name of this one.
         job = os.environ.get("PMIX_NAMESPACE") or os.environ.get("OMPI_MCA_ess_base_jobid") or str(os.getpid())
-        meeting = f"file://{pathlib.Path(arguments.output).resolve()}.{job.replace('/', '_')}.meet"
+        place_of_meeting = f"{pathlib.Path(arguments.output).resolve()}.{job.replace('/', '_')}.meet"
+        meeting = f"file://{place_of_meeting}"
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29500")
     torch.distributed.init_process_group("nccl" if use_cuda else "gloo", init_method=meeting, rank=rank, world_size=size,
                                          timeout=datetime.timedelta(minutes=10))
-    return device
+    return device, place_of_meeting
 
 
 def agree(torch, rank, work):
@@ -92,12 +96,13 @@ class Loop:
         self.plan = rows.plan(self.num_steps, self.global_batch)
         self.targets = [rows.count_targets(step) for step in self.plan]
         self.steps, self.losses, self.block_losses = [], [], []
+        self.block_start, self.block_first = 0.0, 0
 
     def run(self):
         from models import loss_sum
         measure, clock = self.config["measure"], time.monotonic
         share = slice(self.rank * self.micro_batch, (self.rank + 1) * self.micro_batch)
-        end = clock()
+        end = self.block_start = clock()
         for step in range(self.num_steps):
             timed_step = step - measure["warmup_steps"]
             if timed_step >= 0 and timed_step % measure["steps"] == 0:
@@ -147,16 +152,18 @@ class Loop:
         share = slice(self.rank * self.micro_batch, (self.rank + 1) * self.micro_batch)
         made = []
         for block, step, data_s, forward_s, backward_s, optimizer_s, total_s in self.steps:
-            samples = int((self.plan[step, share] >= 0).sum())
+            mine = self.plan[step, share]
+            samples = int((mine >= 0).sum())
             made.append({"block": block, "step": step, "rank": self.rank, "timed": int(block >= 0), "data_s": data_s,
                          "forward_s": forward_s, "backward_s": backward_s, "optimizer_s": optimizer_s, "total_s": total_s,
                          "loss": self.losses[step], "applied": 1, "lr": self.config["optimizer"]["lr"], "samples": samples,
-                         "tokens": samples * self.rows.length, "padded_tokens": samples * self.rows.length})
+                         "tokens": self.rows.count_tokens(mine), "padded_tokens": samples * self.rows.length})
         return made
 
 
 def facts_of_rank(torch, loop, technique, place, device):
     """What rank 0 needs of every rank."""
+    from record import cpu_model
     from techniques import replica_hash
     rank, _, local_rank, local_size = place
     # Before anything is copied to be compared. The two counters of the kernel may differ by some pages.
@@ -168,7 +175,7 @@ def facts_of_rank(torch, loop, technique, place, device):
     return {
         "steps": loop.rows_of_rank(),
         "rank": {"rank": rank, "node": rank // local_size, "node_rank": local_rank, "host": socket.gethostname(), "pid": os.getpid(),
-                 "device_name": torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine(),
+                 "device_name": torch.cuda.get_device_name(device) if on_gpu else cpu_model(),
                  "cpu_set": ",".join(map(str, cores)), "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES", "")},
         "memory": [{"rank": rank, "phase": "run", "category": "host_rss", "current_bytes": resident, "peak_bytes": max(peak_rss, resident)}]
         + ([{"rank": rank, "phase": "run", "category": "total", "current_bytes": torch.cuda.memory_allocated(device),
@@ -208,7 +215,7 @@ def write(arguments, torch, config, key_rows, config_text, technique, ranks, los
                   "definition_version": config["definition_version"], "binary_hash": "", "created": created,
                   "status": "complete" if passed else "failed", "exit_code": 0 if passed else 8,
                   "error": "" if passed else "checks failed: " + ", ".join(c["name"] for c in checks if not c["passed"]),
-                  "workload": config["workload"]["name"], "preset": arguments.case, "technique": config["technique"]["name"],
+                  "workload": config["workload"]["name"], "preset": config_text.splitlines()[0].removeprefix("# preset "), "technique": config["technique"]["name"],
                   "world_size": len(ranks), "config_hash": config_hash, "run_id": run_id, "suite_id": "", "case_id": "",
                   "repeat": 0, "job_id": os.environ.get("SLURM_JOB_ID", ""), "attempt": 0, "peer": technique.name}
     facts = {"peer": technique.name, "torch": torch.__version__, "backend": torch.distributed.get_backend(),
@@ -231,7 +238,7 @@ def train(arguments, torch, place):
     from problem import DataProblem
     from rows import Rows
     from techniques import TECHNIQUES
-    device = join_world(arguments, torch, place)
+    device, place_of_meeting = join_world(arguments, torch, place)
     rank, size = place[:2]
     text = agree(torch, rank, lambda: settings.ask_program(arguments.case, arguments.technique, arguments.set))
     config, key_rows, config_text = settings.parse(text)
@@ -259,7 +266,10 @@ def train(arguments, torch, place):
         except OSError as error:
             raise DataProblem(f"{arguments.output} cannot be written: {error}") from error
     passed = agree(torch, rank, close)
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+    if rank == 0 and place_of_meeting:
+        pathlib.Path(place_of_meeting).unlink(missing_ok=True)
     return 0 if passed else 8
 
 

@@ -10,7 +10,7 @@ from conftest import LAUNCH, SOURCE, Program, losses, write_vectors
 
 PEERS = SOURCE / "scripts" / "peers"
 sys.path.insert(0, str(PEERS))
-STEPS = ("measure.warmup_steps=3", "measure.steps=2", "measure.blocks=1")
+STEPS = ("measure.warmup_steps=3", "measure.steps=1", "measure.blocks=2")
 SGD = ("optimizer.name=sgd", "optimizer.lr=0.1", "optimizer.weight_decay=0")
 
 
@@ -41,8 +41,8 @@ class Case:
             ids = random.integers(0, 256, (20, 32))
             labels = ids.copy()
             labels[:, 0] = -100
-            labels[3, 5:] = -100  # rows count by their targets, not alike
-            write_tokens(data, ids, labels)
+            labels[3, 5:] = -100  # a short row: rows count by their tokens and targets, not alike
+            write_tokens(data, ids, labels, lengths=numpy.where(numpy.arange(20) == 3, 5, 32))
         elif preset == "mlp":
             write_vectors(data, random.standard_normal((9, 10)), random.standard_normal((9, 1)).astype("float32"))
         else:

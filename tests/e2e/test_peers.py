@@ -11,7 +11,8 @@ from peers import SGD, Case
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    return Case(tmp_path_factory.mktemp("digits"), "mlp-digits", ())
+    # Enough decay to show in five losses.
+    return Case(tmp_path_factory.mktemp("digits"), "mlp-digits", ("optimizer.weight_decay=1.0",))
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +29,19 @@ def test_ddp_gives_our_losses(digits, peer):
     digits.expect_same_losses(peer)
 
 
+def expect_same_rows(ours, peer):
+    columns = ["step", "rank", "block", "timed", "samples", "tokens", "padded_tokens", "applied", "lr"]
+    mine, theirs = (table(path, "steps").sort_values(["step", "rank"])[columns].to_numpy() for path in (ours, peer))
+    assert (mine == theirs).all()
+
+
 def test_fsdp_gives_our_losses_under_sgd(tmp_path):
     """Adam hides a gradient's scale; SGD does not."""
     case = Case(tmp_path, "lm10m-tiny", SGD)
-    case.expect_same_losses(case.train_peer("fsdp"))
+    peer = case.train_peer("fsdp")
+    case.expect_same_losses(peer)
+    expect_same_rows(case.program.train(2, case.preset, "ours", *case.sets), peer)
+    assert sorted(path.name for path in tmp_path.glob("peer*")) == ["peer-fsdp.h5"], "nothing else is left behind"
 
 
 def test_compare_puts_both_side_by_side(digits, ours, peer):
@@ -58,11 +68,9 @@ def test_record_has_our_tables_columns_and_units(ours, peer):
 
 
 def test_same_rows_are_trained(ours, peer):
-    columns = ["step", "rank", "block", "timed", "samples", "tokens", "padded_tokens", "applied", "lr"]
     for path in (ours, peer):
         assert table(path, "steps").sort_values(["step", "rank"]).samples.tolist()[:6] == [64] * 4 + [44, 0], "fillers count nothing"
-    mine, theirs = (table(path, "steps").sort_values(["step", "rank"])[columns].to_numpy() for path in (ours, peer))
-    assert (mine == theirs).all()
+    expect_same_rows(ours, peer)
 
 
 def test_summary_follows_our_formulas(ours, peer):
