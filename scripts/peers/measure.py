@@ -130,7 +130,9 @@ def prepare_case(folder, preset, quick):
     global_batch = given or config["data"]["micro_batch"] * RANKS
     ten = ["measure.warmup_steps=0", f"measure.steps={COMPARED_STEPS}", "measure.blocks=1", f"data.global_batch={global_batch}"]
     whole = train(folder, f"{preset}-whole", preset, "single", 1, [*sets, *ten, "data.micro_batch=0"])["losses"]
-    by_rows = train(folder, f"{preset}-rows", preset, "single", 1, [*sets, *ten, "data.micro_batch=1"])["losses"]
+    # Nothing is reduced between the rows of one rank.
+    one_by_one = ["data.micro_batch=1", "technique.accumulation=no_sync"]
+    by_rows = train(folder, f"{preset}-rows", preset, "single", 1, [*sets, *ten, *one_by_one])["losses"]
     share = [f"data.global_batch={given // RANKS}"] if given else []
     return {"sets": [*sets, *(QUICK_STEPS if quick else STEPS.get(preset, ()))], "share": share, "losses": whole,
             "bounds": loss_bounds(whole, by_rows)}
