@@ -127,6 +127,22 @@ Scaling scaling_of(const Record& record, const std::vector<Record>& records) {
   return {record.summary.front().samples_per_s_per_gpu / base->summary.front().samples_per_s_per_gpu, kind};
 }
 
+/// Whether two records may stand in one ratio, but for the keys that make it fair.
+bool may_meet(const Record& a, const Record& b) {
+  return disqualified(b).empty() && a.attributes.world_size == b.attributes.world_size &&
+         a.attributes.preset == b.attributes.preset;
+}
+
+bool has_later_match(const std::vector<Record>& records, std::size_t index) {
+  return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(index) + 1, records.end(), [&](const Record& later) {
+    return may_meet(records[index], later) && differing_keys(records[index], later).empty();
+  });
+}
+
+std::string join_notes(const std::string& first, const std::string& second) {
+  return second.empty() ? first : first + "; " + second;
+}
+
 std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& scaling, const std::string& note) {
   const record::SummaryRow empty;
   const auto& summary = record.summary.empty() ? empty : record.summary.front();
@@ -234,12 +250,15 @@ Comparison compare(const std::vector<Record>& records) {
       fair_pairs += scaling.kind.empty() ? 0U : 1U;
       for (std::size_t j = 0; j < records.size(); ++j) {
         const auto& other = records[j];
-        if (!disqualified(other).empty() || other.attributes.world_size != record.attributes.world_size ||
-            other.attributes.preset != record.attributes.preset) {
+        if (!may_meet(record, other)) {
           continue;
         }
         if (j == i && !unlike.empty()) {
-          continue;  // an earlier row was met and is unlike this one: a ratio to itself would hide that
+          // An earlier row was met and is unlike this one: it stands for itself only if later rows are compared with it.
+          if (has_later_match(records, i)) {
+            ratio = 1;
+          }
+          break;
         }
         const auto differences = differing_keys(record, other);
         if (differences.empty()) {
@@ -251,19 +270,20 @@ Comparison compare(const std::vector<Record>& records) {
             fmt::format("unlike {}: {}", std::filesystem::path(other.path).filename().string(), base::join(differences, ", "));
       }
     }
-    if (note.empty() && std::isnan(ratio)) {
-      note = unlike;
+    const bool without_ratio = note.empty() && std::isnan(ratio);
+    if (note.empty()) {
+      note = unlike;  // beside a ratio it says with which rows this one was not compared
     }
-    if (!note.empty()) {
+    if (without_ratio || !disqualified(record).empty()) {
       result.reasons.push_back(fmt::format("{}: {}", record.path, note));
     }
     // A ratio from times that still drift is shown with the warning beside it.
-    const bool drifts = note.empty() && !record.summary.empty() && record.summary.front().steady == 0;
-    result.table.rows.push_back(make_row(record, ratio, scaling, drifts ? "not steady" : note));
+    const bool drifts = !std::isnan(ratio) && !record.summary.empty() && record.summary.front().steady == 0;
+    result.table.rows.push_back(make_row(record, ratio, scaling, drifts ? join_notes("not steady", note) : note));
   }
   result.any_fair_pair = records.size() < 2 || fair_pairs > 0;
   if (!result.any_fair_pair && result.reasons.empty()) {
-    result.reasons.emplace_back("no two records share preset and rank count, or differ in rank count alone");
+    result.reasons.emplace_back("these records: no two share preset and rank count, or differ in rank count alone");
   }
   return result;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -15,6 +16,7 @@
 #include "app/in_world.hpp"
 #include "base/fault.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "parallel/plan_technique.hpp"
 #include "train/strategy_options.hpp"
 #include "workloads/table.hpp"
@@ -89,9 +91,8 @@ base::ExitCode plan(const PlanArguments& arguments) {
   analysis::TextTable table{{"technique", "world_size", "phase", "category", "predicted_bytes", "persistent_bytes", "fits",
                              "step_time_s", "wire_bytes_per_step"},
                             {}};
-  std::string best;
+  std::vector<std::string> best;
   double least = 0;
-  std::int64_t best_peak = 0;
   std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
   std::string smallest_name;
   for (const auto& technique : parallel::technique_names()) {
@@ -100,11 +101,14 @@ base::ExitCode plan(const PlanArguments& arguments) {
     }
     const auto planned = parallel::plan_technique(technique, options, workload->parameters(), arguments.gpus);
     add_rows(table, technique, planned, arguments);
-    if (fits(planned, arguments.memory_gib) != "no" &&
-        (best.empty() || planned.payload_bytes < least || (planned.payload_bytes == least && peak(planned) < best_peak))) {
-      best = technique;
-      least = planned.payload_bytes;
-      best_peak = peak(planned);
+    if (fits(planned, arguments.memory_gib) != "no") {
+      if (best.empty() || planned.payload_bytes < least) {
+        best.clear();
+        least = planned.payload_bytes;
+      }
+      if (planned.payload_bytes == least) {
+        best.push_back(technique);
+      }
     }
     if (peak(planned) < smallest) {
       smallest = peak(planned);
@@ -114,11 +118,11 @@ base::ExitCode plan(const PlanArguments& arguments) {
   const std::string verdict = best.empty()
                                   ? fmt::format("nothing fits: {} needs least, {:.3g} GiB a rank before activations",
                                                 smallest_name, static_cast<double>(smallest) / kGiB)
-                                  : fmt::format("{} sends least{}: {:.4g} bytes a rank and step", best,
+                                  : fmt::format("least is sent by {}{}: {:.4g} bytes a rank and step", base::join(best, ", "),
                                                 arguments.memory_gib > 0 ? " of those that fit before activations" : "", least);
   fmt::print("{}", analysis::render(table, format, verdict));
-  base::log_info(
-      fmt::format("plan: {}; activations are not part of it, and without a machine model there is no step time", verdict));
+  base::log_info(fmt::format(
+      "plan: {}; activations are not part of any number, and without a machine model there is no step time", verdict));
   return base::ExitCode::good;
 }
 
@@ -133,7 +137,13 @@ void add_plan_command(CLI::App& program, Action& chosen) {
   command
       ->add_option("--memory", arguments->memory_gib,
                    "GiB of each rank, activations excluded; without it nothing is judged to fit or not")
-      ->check(CLI::PositiveNumber);
+      ->check([](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return end != text.c_str() && *end == '\0' && std::isfinite(value) && value > 0
+                   ? std::string()
+                   : "a number of GiB above 0 is needed, not \"" + text + "\"";
+      });
   command->add_option("--format", arguments->format, "table, json, csv or md");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }

@@ -258,9 +258,11 @@ class Session {
     if (std::isfinite(summary.quality_value)) {
       quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
     }
-    base::log_info(fmt::format("{:.5g} samples/s, step {:.4g} ms (p95 {:.4g}), loss {:.6g} -> {:.6g}{}, {} of {} checks passed",
-                               summary.samples_per_s, summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3,
-                               summary.loss_first, summary.loss_final, quality, passed, checks.size()));
+    const std::string throughput =
+        std::isfinite(summary.samples_per_s) ? fmt::format("{:.5g} samples/s", summary.samples_per_s) : "no throughput";
+    base::log_info(fmt::format("{}, step {:.4g} ms (p95 {:.4g}), loss {:.6g} -> {:.6g}{}, {} of {} checks passed", throughput,
+                               summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3, summary.loss_first,
+                               summary.loss_final, quality, passed, checks.size()));
   }
 
   static std::string failed_checks(const train::Outcome& outcome) {

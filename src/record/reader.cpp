@@ -85,8 +85,8 @@ class Reader {
       const int code = errno;
       if (code == EAGAIN || code == ENOLCK || code == 524) {
         refuse(
-            fmt::format("cannot be locked ({}, errno {}): another process holds it, or its file system has no locks; then "
-                        "HDF5_USE_FILE_LOCKING=BEST_EFFORT helps",
+            fmt::format("cannot be locked ({}, errno {}): a run in progress holds it, or its file system has no locks; "
+                        "HDF5_USE_FILE_LOCKING=FALSE reads it all the same",
                         std::strerror(code), code));
       }
       refuse(code != 0 ? std::strerror(code) : "not a readable HDF5 file (damaged or cut short)");

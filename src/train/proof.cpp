@@ -121,9 +121,9 @@ std::vector<Check> Bounds::compare(const CellResult& found) const {
                           relative(found.losses.back(), whole_.losses.back()), last_loss_));
   const auto distance = distances(found, whole_);
   std::size_t worst = 0;
-  for (std::size_t i = 1; i < distance.size(); ++i) {
+  for (std::size_t i = 1; i < distance.size() && !std::isnan(distance[worst]); ++i) {
     if (!(distance[i] / gradients_[i] <= distance[worst] / gradients_[worst])) {
-      worst = i;
+      worst = i;  // a NaN is the worst there is
     }
   }
   if (!distance.empty()) {

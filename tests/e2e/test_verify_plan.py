@@ -30,6 +30,15 @@ def test_verify_sees_a_wrong_gradient(program):
     assert done.returncode == 8
 
 
+def test_verify_fails_on_what_its_table_shows(program):
+    # A step that one technique leaves out: nothing throws, but its losses and parameters are others than one rank's.
+    done = program.ranks(2, "verify", "mlp", "--quick", "--format", "json", "--set", "numerics.on_nonfinite=skip",
+                         env={"SHARDMARK_FAULT": "1:backward:1:nan"})
+    results = {row["result"] for row in rows(done)}
+    assert done.returncode == 8 and json.loads(done.stdout)["verdict"] == "failed", done.stderr
+    assert any(result.startswith("FAILED") for result in results) and "passed" in results
+
+
 @pytest.mark.parametrize("ranks, technique", [(1, "single"), (2, "zero1"), (2, "zero2"), (2, "ddp"), (3, "zero1")])
 @pytest.mark.parametrize("bucket_mb", [0.01, 0.05, 0.1])
 def test_buckets_stay_within_their_prediction_wherever_they_are_cut(program, ranks, technique, bucket_mb):

@@ -62,15 +62,15 @@ def test_nan_fails_the_run_or_skips_the_step(tmp_path):
 @pytest.mark.parametrize("technique, sets", [("zero1", ()), ("zero2", ("--set", "technique.accumulation=no_sync")),
                                              ("zero3", ("--set", "technique.persistence_threshold=100")), ("fsdp", ())])
 def test_a_skipped_step_sends_no_updated_parts(tmp_path, technique, sets):
-    code, _, errors = run_in_session(tmp_path, 2, "run", "mlp", "--technique", technique, "-o", "x.h5", "--set",
+    code, errors, _ = run_in_session(tmp_path, 2, "run", "mlp", "--technique", technique, "-o", "x.h5", "--set",
                                      "numerics.on_nonfinite=skip", "--set", "measure.steps=5", "--set", "measure.blocks=1", *sets,
                                      fault="1:backward:4:nan")
     assert code == 0, errors
-    assert table(tmp_path / "x.h5", "summary")[0].steps_skipped == 1
+    assert table(tmp_path / "x.h5", "summary").iloc[0].steps_skipped == 1
 
 
 def test_a_device_is_no_output(tmp_path):
-    code, _, errors = run_in_session(tmp_path, 1, "run", "mlp", "-o", "/dev/null", "--set", "output.overwrite=true")
+    code, errors, _ = run_in_session(tmp_path, 1, "run", "mlp", "-o", "/dev/null", "--set", "output.overwrite=true")
     assert code == 2 and "/dev/null" in errors and pathlib.Path("/dev/null").is_char_device()
 
 

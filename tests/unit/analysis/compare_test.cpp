@@ -221,7 +221,7 @@ TEST(Ratios, OnlyWithinAPreset) {
   const auto result = compare({make({}), b});
   EXPECT_EQ(number(result, 1, "ratio"), 1.0);
   EXPECT_FALSE(result.any_fair_pair);
-  EXPECT_THAT(result.reasons, ElementsAre(HasSubstr("no two records share preset and rank count")));
+  EXPECT_THAT(result.reasons, ElementsAre(HasSubstr("no two share preset and rank count")));
 }
 
 TEST(Ratios, ALaterRowFindsItsOwnKind) {
@@ -232,6 +232,7 @@ TEST(Ratios, ALaterRowFindsItsOwnKind) {
   c.summary[0].samples_per_s = 3000;
   const auto result = compare({make({}), b, c});
   EXPECT_TRUE(result.any_fair_pair) << "b and c are alike";
+  EXPECT_EQ(number(result, 1, "ratio"), 1.0) << "the first of its kind, not compared with a later one";
   EXPECT_EQ(number(result, 2, "ratio"), 3.0);
 }
 
