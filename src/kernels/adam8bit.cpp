@@ -12,8 +12,11 @@ namespace shardmark::kernels {
 namespace {
 
 constexpr std::size_t kBlock = kAdam8bitBlock;
+constexpr std::size_t kLanes = 16;
 constexpr float kFirstCodes = 127;
 constexpr float kSecondCodes = 255;
+
+// Built-in functions below: those of <cmath> carry other options than the clones and would be called, not inlined.
 
 /// Coefficients of one step, worked out once.
 struct Coefficients {
@@ -28,7 +31,7 @@ struct Coefficients {
 };
 
 /// Uniform in [0, 1): Wellons' "lowbias32" mixer over the value's bits and the step.
-inline float draw(float value, std::uint32_t salt) {
+SM_INLINE_IN_CLONES float draw(float value, std::uint32_t salt) {
   std::uint32_t bits = std::bit_cast<std::uint32_t>(value) ^ salt;
   bits ^= bits >> 16U;
   bits *= 0x7feb352dU;
@@ -39,24 +42,29 @@ inline float draw(float value, std::uint32_t salt) {
   return static_cast<float>(static_cast<std::int32_t>(bits >> 8U)) * 0x1p-24F;
 }
 
-inline float power2(float code) {
+/// Of a value in [0, 2^31): every vector width has this conversion.
+SM_INLINE_IN_CLONES float whole(float value) {
+  return static_cast<float>(static_cast<std::int32_t>(value));
+}
+
+SM_INLINE_IN_CLONES float power2(float code) {
   const float root = code / kFirstCodes;
   return root * root;
 }
-inline float power4(float code) {
+SM_INLINE_IN_CLONES float power4(float code) {
   const float root = code / kSecondCodes;
   const float square = root * root;
   return square * square;
 }
 
-SM_VECTOR_CLONES void step_block(float* parameters, const float* gradients, float* first, float* second,
-                                 const Coefficients& c) {
+SM_VECTOR_CLONES void step_block(float* __restrict parameters, const float* __restrict gradients, float* __restrict first,
+                                 float* __restrict second, const Coefficients c) {
   for (std::size_t i = 0; i < kBlock; ++i) {
     const float gradient = gradients[i] * c.coefficient;
     const float m = first[i] + (gradient - first[i]) * (1 - c.beta1);
     const float v = second[i] * c.beta2 + gradient * gradient * (1 - c.beta2);
     const float decayed = parameters[i] - c.lr_decay * parameters[i];
-    parameters[i] = decayed - c.step_size * m / (std::sqrt(v) / c.root_bias2 + c.eps);
+    parameters[i] = decayed - c.step_size * m / (__builtin_sqrtf(v) / c.root_bias2 + c.eps);
     first[i] = m;
     second[i] = v;
   }
@@ -73,37 +81,44 @@ SM_VECTOR_CLONES void decode_block(const Adam8bitMoments& moments, float first_s
 }
 
 SM_VECTOR_CLONES void largest_of_block(const float* first, const float* second, float* lanes) {
-  constexpr std::size_t kLanes = 16;
+  // Magnitudes of floats order as their bits do, as whole numbers.
+  std::array<std::int32_t, 2 * kLanes> most{};
   for (std::size_t i = 0; i < kBlock; i += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float magnitude = std::fabs(first[i + lane]);
-      lanes[lane] = magnitude > lanes[lane] ? magnitude : lanes[lane];
-      lanes[kLanes + lane] = second[i + lane] > lanes[kLanes + lane] ? second[i + lane] : lanes[kLanes + lane];
+      const std::int32_t m = std::bit_cast<std::int32_t>(first[i + lane]) & 0x7fffffff;
+      const std::int32_t v = std::bit_cast<std::int32_t>(second[i + lane]) & 0x7fffffff;
+      most[lane] = m > most[lane] ? m : most[lane];
+      most[kLanes + lane] = v > most[kLanes + lane] ? v : most[kLanes + lane];
     }
+  }
+  for (std::size_t lane = 0; lane < 2 * kLanes; ++lane) {
+    lanes[lane] = std::bit_cast<float>(most[lane]);
   }
 }
 
-SM_VECTOR_CLONES void encode_block(const float* first, const float* second, float first_scale, float second_scale,
-                                   std::uint32_t salt, const Adam8bitMoments& moments) {
+SM_VECTOR_CLONES void encode_block(const float* __restrict first, const float* __restrict second, float first_scale,
+                                   float second_scale, std::uint32_t salt, std::int8_t* __restrict first_codes,
+                                   std::uint8_t* __restrict second_codes) {
   const float first_inverse = first_scale > 0 ? 1 / first_scale : 0;
   const float second_inverse = second_scale > 0 ? 1 / second_scale : 0;
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const float m = std::fabs(first[i]) * first_inverse;
-    float low = std::trunc(std::sqrt(m) * kFirstCodes);
+    const float m = __builtin_fabsf(first[i]) * first_inverse;
+    float low = whole(__builtin_sqrtf(m) * kFirstCodes);
     low = low < kFirstCodes - 1 ? low : kFirstCodes - 1;
     const float m_below = power2(low);
     const float m_share = (m - m_below) / (power2(low + 1) - m_below);
     const float m_code = m_share > draw(first[i], salt) ? low + 1 : low;
-    moments.first[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(first[i] < 0 ? -m_code : m_code));
+    first_codes[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(first[i] < 0 ? -m_code : m_code));
 
     const float v = second[i] * second_inverse;
-    float under = std::trunc(std::sqrt(std::sqrt(v)) * kSecondCodes);
+    float under = whole(__builtin_sqrtf(__builtin_sqrtf(v)) * kSecondCodes);
     under = under < kSecondCodes - 1 ? under : kSecondCodes - 1;
     const float v_below = power4(under);
     const float v_share = (v - v_below) / (power4(under + 1) - v_below);
     float v_code = v_share > draw(second[i], ~salt) ? under + 1 : under;
-    v_code = v > 0 && v_code < 1 ? 1 : v_code;
-    moments.second[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(v_code));
+    const float least = v > 0 ? 1.0F : 0.0F;
+    v_code = v_code < least ? least : v_code;
+    second_codes[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(v_code));
   }
 }
 
@@ -130,18 +145,18 @@ void adam8bit_update(float* parameters, const float* gradients, const Adam8bitMo
                                moments.second_scale + block};
     decode_block(here, *here.first_scale, *here.second_scale, first.data(), second.data());
     step_block(parameters + at, gradients + at, first.data(), second.data(), coefficients);
-    std::array<float, 32> lanes{};
+    std::array<float, 2 * kLanes> lanes{};
     largest_of_block(first.data(), second.data(), lanes.data());
     float first_scale = 0;
     float second_scale = 0;
-    for (std::size_t lane = 0; lane < 16; ++lane) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
       first_scale = lanes[lane] > first_scale ? lanes[lane] : first_scale;
-      second_scale = lanes[16 + lane] > second_scale ? lanes[16 + lane] : second_scale;
+      second_scale = lanes[kLanes + lane] > second_scale ? lanes[kLanes + lane] : second_scale;
     }
     // A scale without a finite inverse: moments that small are nothing.
     first_scale = first_scale < std::numeric_limits<float>::min() ? 0 : first_scale;
     second_scale = second_scale < std::numeric_limits<float>::min() ? 0 : second_scale;
-    encode_block(first.data(), second.data(), first_scale, second_scale, coefficients.salt, here);
+    encode_block(first.data(), second.data(), first_scale, second_scale, coefficients.salt, here.first, here.second);
     *here.first_scale = first_scale;
     *here.second_scale = second_scale;
   }
