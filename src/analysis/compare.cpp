@@ -139,10 +139,6 @@ bool has_later_match(const std::vector<Record>& records, std::size_t index) {
   });
 }
 
-std::string join_notes(const std::string& first, const std::string& second) {
-  return second.empty() ? first : first + "; " + second;
-}
-
 std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& scaling, const std::string& note) {
   const record::SummaryRow empty;
   const auto& summary = record.summary.empty() ? empty : record.summary.front();
@@ -279,7 +275,10 @@ Comparison compare(const std::vector<Record>& records) {
     }
     // A ratio from times that still drift is shown with the warning beside it.
     const bool drifts = !std::isnan(ratio) && !record.summary.empty() && record.summary.front().steady == 0;
-    result.table.rows.push_back(make_row(record, ratio, scaling, drifts ? join_notes("not steady", note) : note));
+    if (drifts) {
+      note = note.empty() ? "not steady" : "not steady; " + note;
+    }
+    result.table.rows.push_back(make_row(record, ratio, scaling, note));
   }
   result.any_fair_pair = records.size() < 2 || fair_pairs > 0;
   if (!result.any_fair_pair && result.reasons.empty()) {

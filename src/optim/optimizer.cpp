@@ -1,12 +1,15 @@
 #include "optim/optimizer.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
 #include "kernels/adam8bit.hpp"
 #include "optim/block_adamw.hpp"
+#include "optim/stateful_optimizer.hpp"
 
 namespace shardmark::optim {
 namespace {
@@ -30,70 +33,11 @@ struct Piece {
   bool converts = false;
 };
 
-/// What the fused optimizers share: states, views made once so that a step allocates nothing, conversion.
-class FusedOptimizer : public Optimizer {
+/// What the fused optimizers share: views made once so that a step allocates nothing, and conversion.
+class FusedOptimizer : public StatefulOptimizer {
  public:
   FusedOptimizer(OptimizerOptions options, std::vector<std::string> state_names)
-      : options_(std::move(options)), state_names_(std::move(state_names)), step_(at::zeros({}, at::kFloat)) {}
-
-  void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) override {
-    if (!states.empty()) {
-      states_ = std::move(states);
-    } else if (!relayouted_) {
-      states_.clear();
-      for (const auto& range : ranges) {
-        auto& made = states_.emplace_back();
-        for (std::size_t i = 0; i < state_names_.size(); ++i) {
-          made.push_back(zeros(range.parameters.numel()));
-        }
-      }
-    }
-    relayouted_ = false;
-    SM_CHECK(states_.size() == ranges.size(), "optimizer states do not fit the ranges");
-    pieces_.clear();
-    bool converts = false;
-    for (std::size_t i = 0; i < ranges.size(); ++i) {
-      pieces_.push_back(cut(ranges[i], states_[i]));
-      for (const auto& piece : pieces_.back()) {
-        converts = converts || piece.converts;
-      }
-    }
-    if (converts && !scratch_.parameters.empty()) {
-      return;
-    }
-    if (converts) {
-      const device::MemoryScope scope(device::MemoryCategory::workspace);
-      for (auto* list : {&scratch_.parameters, &scratch_.gradients, &scratch_.first, &scratch_.second}) {
-        *list = {at::zeros({kChunk}, at::kFloat)};
-      }
-    }
-  }
-
-  void unbind() override { pieces_.clear(); }
-
-  void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) override {
-    std::vector<std::vector<at::Tensor>> fresh(ranges.size());
-    for (std::size_t kind = 0; kind < state_names_.size(); ++kind) {
-      for (std::size_t range = 0; range < ranges.size(); ++range) {
-        fresh[range].push_back(zeros(ranges[range].numel));
-      }
-      for (const auto& move : moves) {
-        fresh[move.to_range][kind]
-            .narrow(0, move.to, move.numel)
-            .copy_(states_[move.from_range][kind].narrow(0, move.from, move.numel));
-      }
-      for (auto& old : states_) {
-        old[kind] = at::Tensor();
-      }
-    }
-    states_ = std::move(fresh);
-    relayouted_ = true;
-  }
-
-  void begin_step() override {
-    ++steps_;
-    step_.fill_(static_cast<float>(steps_));
-  }
+      : StatefulOptimizer(std::move(state_names)), options_(std::move(options)) {}
 
   void update(std::size_t range, double lr, float coefficient) override {
     for (const auto& piece : pieces_[range]) {
@@ -108,27 +52,38 @@ class FusedOptimizer : public Optimizer {
     }
   }
 
-  [[nodiscard]] const std::vector<std::string>& state_names() const override { return state_names_; }
-  [[nodiscard]] const std::vector<std::vector<at::Tensor>>& states() const override { return states_; }
-  [[nodiscard]] std::int64_t state_bytes(const RangeLayout& range) const override {
-    return range.numel * static_cast<std::int64_t>(state_names_.size() * base::size_of(options_.state));
-  }
-  [[nodiscard]] std::int64_t steps() const override { return steps_; }
-
  protected:
   virtual void apply(const Stretch& stretch, double weight_decay, double lr) = 0;
   [[nodiscard]] const OptimizerOptions& options() const { return options_; }
-  [[nodiscard]] const at::Tensor& step_tensor() const { return step_; }
-  [[nodiscard]] bool first_step() const { return steps_ == 1; }
 
  private:
-  [[nodiscard]] at::Tensor zeros(std::int64_t numel) const {
-    const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
-    return at::zeros({numel}, options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat);
+  void take(std::vector<Range> ranges) override {
+    pieces_.clear();
+    bool converts = false;
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      pieces_.push_back(cut(ranges[i], states()[i]));
+      for (const auto& piece : pieces_.back()) {
+        converts = converts || piece.converts;
+      }
+    }
+    if (converts && scratch_.parameters.empty()) {
+      const device::MemoryScope scope(device::MemoryCategory::workspace);
+      for (auto* list : {&scratch_.parameters, &scratch_.gradients, &scratch_.first, &scratch_.second}) {
+        *list = {at::zeros({kChunk}, at::kFloat)};
+      }
+    }
   }
+  void release() override { pieces_.clear(); }
+  [[nodiscard]] std::int64_t numel_of(const RangeLayout& range, std::size_t /*kind*/) const override { return range.numel; }
+  [[nodiscard]] at::ScalarType type_of(std::size_t /*kind*/) const override {
+    return options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
+  }
+  [[nodiscard]] std::optional<Place> place_of(const RangeLayout& /*range*/, std::size_t /*kind*/, std::int64_t element,
+                                              std::int64_t numel) const override {
+    return Place{element, numel};
+  }
+
   [[nodiscard]] std::vector<Piece> cut(const Range& range, const std::vector<at::Tensor>& states) const {
-    SM_CHECK(range.parameters.numel() == range.gradients.numel(), "flat parameters and gradients differ in size");
-    SM_CHECK(states.size() == state_names_.size(), "wrong number of optimizer states");
     std::vector<Piece> pieces;
     for (const auto& segment : range.segments) {
       const auto view = [&](const at::Tensor& flat) { return flat.narrow(0, segment.begin, segment.end - segment.begin); };
@@ -186,13 +141,8 @@ class FusedOptimizer : public Optimizer {
   }
 
   OptimizerOptions options_;
-  std::vector<std::string> state_names_;
-  std::vector<std::vector<at::Tensor>> states_;
-  bool relayouted_ = false;
   std::vector<std::vector<Piece>> pieces_;  // by range
   Stretch scratch_;
-  at::Tensor step_;
-  std::int64_t steps_ = 0;
 };
 
 class Sgd final : public FusedOptimizer {
@@ -204,7 +154,7 @@ class Sgd final : public FusedOptimizer {
  private:
   void apply(const Stretch& stretch, double weight_decay, double lr) override {
     at::_fused_sgd_(stretch.parameters, stretch.gradients, stretch.first, weight_decay, options().momentum, lr,
-                    /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false, first_step());
+                    /*dampening=*/0.0, /*nesterov=*/false, /*maximize=*/false, /*is_first_step=*/steps() == 1);
   }
 };
 

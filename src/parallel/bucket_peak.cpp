@@ -109,9 +109,8 @@ class BackwardSimulation {
 
 std::int64_t most_bucket_bytes(const std::vector<GroupPlan>& groups, const std::vector<ParameterFacts>& parameters,
                                const Policy& policy, const Precision& precision, const StepShape& shape) {
-  const bool reduced_once = shape.no_sync || shape.micro_steps == 1;
-  const bool accumulates = shape.no_sync && shape.micro_steps > 1;
-  const bool lands_in_gradient = reduced_once && (!policy.shard_gradients || accumulates);
+  const GradientRules rules = shape.rules();
+  const bool lands_in_gradient = rules.reduced_once() && (!policy.shard_gradients || rules.accumulates());
   if (lands_in_gradient && precision.gradient(shape.micro_steps) == precision.reduce) {
     return 0;
   }

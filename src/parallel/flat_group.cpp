@@ -83,7 +83,7 @@ void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precis
   const base::DType gradient_type = precision.gradient(rules.micro_steps);
   if (policy.shard_gradients) {
     gradient = owned_gradient = flat_zeros(owned_numel, gradient_type, MemoryCategory::gradients);
-    if (rules.no_sync && rules.micro_steps > 1) {
+    if (rules.accumulates()) {
       accumulator = flat_zeros(numel, base::DType::fp32, MemoryCategory::gradients);
     }
   } else {

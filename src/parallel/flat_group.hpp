@@ -30,14 +30,6 @@ void allocate_storage(const torch::Tensor& flat, device::MemoryCategory category
 void free_storage(const torch::Tensor& flat);
 [[nodiscard]] bool has_storage(const torch::Tensor& flat);
 
-/// How gradients come to rest: the same for all groups of a run.
-struct GradientRules {
-  std::int64_t micro_steps = 1;
-  bool no_sync = false;
-  /// A step reduces each gradient once, not every micro-step's.
-  [[nodiscard]] bool reduced_once() const { return no_sync || micro_steps == 1; }
-};
-
 /// "unit NAME", or "the bucket that starts with PARAMETER" where groups are not units: for messages.
 [[nodiscard]] std::string name_of(const GroupPlan& plan, const model::ParameterList& list);
 

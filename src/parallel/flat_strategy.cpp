@@ -10,6 +10,7 @@
 #include "parallel/comm_buffer.hpp"
 #include "parallel/gradient_norm.hpp"
 #include "parallel/handshake.hpp"
+#include "parallel/plan_technique.hpp"
 
 namespace shardmark::parallel {
 
@@ -53,9 +54,7 @@ void FlatStrategy::split_groups() {
 void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initial) {
   list_ = &list;
   compare_parameters(list, communicator_);
-  for (const auto& parameter : list.parameters()) {
-    facts_.push_back({parameter.numel(), parameter.unit, parameter.trainable, parameter.behind_units});
-  }
+  facts_ = facts_of(list);
   std::vector<std::int64_t> backwards(facts_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0);
   build(backwards);

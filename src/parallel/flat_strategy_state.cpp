@@ -8,6 +8,7 @@
 #include "optim/vector_ops.hpp"
 #include "parallel/comm_buffer.hpp"
 #include "parallel/flat_strategy.hpp"
+#include "parallel/plan_technique.hpp"
 
 namespace shardmark::parallel {
 namespace {
@@ -123,14 +124,7 @@ std::vector<GroupPlan> FlatStrategy::plans() const {
 }
 
 StepShape FlatStrategy::shape() const {
-  return {.micro_steps = options_.micro_steps,
-          .no_sync = options_.no_sync,
-          .ordered = options_.order == comm::SumOrder::ordered,
-          .ranks = communicator_.size(),
-          .optimizer = optimizer_.get(),
-          .overlap = options_.overlap,
-          .allow_unused = options_.allow_unused,
-          .shard = communicator_.rank() % policy_.shards};
+  return step_shape(options_, communicator_.size(), *optimizer_, communicator_.rank() % policy_.shards);
 }
 
 std::int64_t FlatStrategy::padding_elements() const {

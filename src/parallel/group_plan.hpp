@@ -11,6 +11,16 @@
 
 namespace shardmark::parallel {
 
+/// How gradients come to rest: the same for all groups of a run.
+struct GradientRules {
+  std::int64_t micro_steps = 1;
+  bool no_sync = false;
+  /// A step reduces each gradient once, not every micro-step's.
+  [[nodiscard]] bool reduced_once() const { return no_sync || micro_steps == 1; }
+  /// Micro-steps are summed before anything is reduced.
+  [[nodiscard]] bool accumulates() const { return no_sync && micro_steps > 1; }
+};
+
 /// What the plan needs to know of a parameter.
 struct ParameterFacts {
   std::int64_t numel = 0;

@@ -1,26 +1,35 @@
 #include "parallel/plan_technique.hpp"
 
-#include "parallel/predict.hpp"
-
 namespace shardmark::parallel {
 
-TechniquePlan plan_technique(const std::string& technique, const StrategyOptions& options, const model::ParameterList& list,
-                             std::int64_t ranks) {
-  const Policy policy = make_policy(technique, options, ranks);
+std::vector<ParameterFacts> facts_of(const model::ParameterList& list) {
   std::vector<ParameterFacts> facts;
   for (const auto& parameter : list.parameters()) {
     facts.push_back({parameter.numel(), parameter.unit, parameter.trainable, parameter.behind_units});
   }
+  return facts;
+}
+
+StepShape step_shape(const StrategyOptions& options, std::int64_t ranks, const optim::Optimizer& optimizer,
+                     std::int64_t shard) {
+  return {.micro_steps = options.micro_steps,
+          .no_sync = options.no_sync,
+          .ordered = options.order == comm::SumOrder::ordered,
+          .ranks = ranks,
+          .optimizer = &optimizer,
+          .overlap = options.overlap,
+          .allow_unused = options.allow_unused,
+          .shard = shard};
+}
+
+TechniquePlan plan_technique(const std::string& technique, const StrategyOptions& options, const model::ParameterList& list,
+                             std::int64_t ranks) {
+  const Policy policy = make_policy(technique, options, ranks);
+  const auto facts = facts_of(list);
   const auto groups = plan_groups(facts, policy, options.precision.alignment());
   const auto visited = visited_by_backward(facts);
   const auto optimizer = optim::make_optimizer(options.optimizer);
-  StepShape shape{.micro_steps = options.micro_steps,
-                  .no_sync = options.no_sync,
-                  .ordered = options.order == comm::SumOrder::ordered,
-                  .ranks = ranks,
-                  .optimizer = optimizer.get(),
-                  .overlap = options.overlap,
-                  .allow_unused = options.allow_unused};
+  StepShape shape = step_shape(options, ranks, *optimizer, 0);
   TechniquePlan plan;
   // Where tensors of different sizes keep different states, shards differ: the largest counts.
   const std::int64_t shards = optimizer->small_below() > 0 ? policy.shards : 1;

@@ -4,12 +4,19 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "device/memory_ledger.hpp"
 #include "model/parameter.hpp"
+#include "parallel/predict.hpp"
 #include "parallel/strategy.hpp"
 
 namespace shardmark::parallel {
+
+/// What plans need to know of a model's declaration, and of a step by the options of a strategy on one of `ranks` ranks.
+[[nodiscard]] std::vector<ParameterFacts> facts_of(const model::ParameterList& list);
+[[nodiscard]] StepShape step_shape(const StrategyOptions& options, std::int64_t ranks, const optim::Optimizer& optimizer,
+                                   std::int64_t shard);
 
 /// Of one rank. Activations, workspace and what LibTorch keeps beside are not predicted.
 struct TechniquePlan {

@@ -36,7 +36,7 @@ double gather_bytes(const GroupPlan& group, bool visited, const Policy& policy, 
 }
 
 double reduction_bytes(const GroupPlan& group, const Policy& policy, const Precision& precision, const StepShape& shape) {
-  const auto reductions = static_cast<double>(shape.no_sync ? 1 : shape.micro_steps);
+  const auto reductions = static_cast<double>(shape.rules().reduced_once() ? 1 : shape.micro_steps);
   const auto numel = static_cast<double>(group.layout.numel());
   const auto width = static_cast<double>(bytes_of(precision.reduce));
   if (!policy.shard_state) {
@@ -93,7 +93,7 @@ device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups,
       add(MemoryCategory::parameters, whole * bytes_of(precision.compute) + master);
     }
     add(MemoryCategory::gradients, (policy.shard_gradients ? part : whole) * bytes_of(precision.gradient(shape.micro_steps)));
-    if (policy.shard_gradients && shape.no_sync && shape.micro_steps > 1) {
+    if (policy.shard_gradients && shape.rules().accumulates()) {
       add(MemoryCategory::gradients, whole * 4);
     }
     if (shape.optimizer != nullptr) {

@@ -21,6 +21,7 @@ struct StepShape {
   bool overlap = true;
   bool allow_unused = false;  // a missing gradient may hold up every later reduction to the end of the pass
   std::int64_t shard = 0;     // this rank's of policy.shards: states may depend on the tensors in it
+  [[nodiscard]] GradientRules rules() const { return {micro_steps, no_sync}; }
 };
 
 /// Nominal bytes of gradients and parameters that one rank sends in an optimizer step.

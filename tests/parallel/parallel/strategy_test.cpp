@@ -24,17 +24,22 @@ std::int64_t started_reductions(TinyRun& run) {
   return started;
 }
 
+/// What the first micro-step throws; "" if nothing.
+std::string message_of_first_micro_step(TinyRun& run) {
+  try {
+    run.micro_step(0, 0);
+  } catch (const base::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(Unused, AParameterWithoutGradientIsNamed) {
   auto options = tiny_strategy_options();
   options.bucket_bytes.reset();  // one bucket, which never fills: nothing is in flight when every rank throws
   TinyRun run("ddp", options, {.gate = Gate::unused}, 0);
   run.strategy().begin_step();
-  std::string message;
-  try {
-    run.micro_step(0, 0);
-  } catch (const base::Error& error) {
-    message = error.what();
-  }
+  const std::string message = message_of_first_micro_step(run);
   EXPECT_ON_ALL_RANKS(message.find("gate.scale") != std::string::npos) << message;
   EXPECT_ON_ALL_RANKS(message.find("technique.unused_parameters") != std::string::npos) << message;
   EXPECT_ON_ALL_RANKS(message.find("head.weight") == std::string::npos) << "it has a gradient: " << message;
@@ -46,12 +51,7 @@ TEST(Unused, ARankOfAGroupIsNamedByItsPlaceAmongAll) {
   options.shard_group = test_world().size() % 2 == 0 ? 2 : 0;
   TinyRun run("fsdp", options, {.gate = Gate::unused}, 0);
   run.strategy().begin_step();
-  std::string message;
-  try {
-    run.micro_step(0, 0);
-  } catch (const base::Error& error) {
-    message = error.what();
-  }
+  const std::string message = message_of_first_micro_step(run);
   EXPECT_ON_ALL_RANKS(message.starts_with("rank " + std::to_string(test_world().rank()) + ": ")) << message;
 }
 
