@@ -1,6 +1,7 @@
 #include "model/transformer.hpp"
 
 #include "base/error.hpp"
+#include "model/fused.hpp"
 
 namespace shardmark::model {
 namespace {
@@ -12,14 +13,6 @@ AttentionContext rotary_tables(const torch::Tensor& frequencies, const torch::Te
   const torch::Tensor angles = positions.to(at::kFloat).unsqueeze(-1) * frequencies;
   const torch::Tensor both = at::cat({angles, angles}, -1);
   return {.cos_TD = both.cos(), .sin_TD = both.sin(), .mask_NTT = {}};
-}
-
-/// Rotates the first half of each head against the second, in fp32.
-torch::Tensor rotate(const torch::Tensor& x_NHTD, const AttentionContext& context) {
-  const torch::Tensor x = x_NHTD.to(at::kFloat);
-  const auto halves = x.chunk(2, -1);
-  const torch::Tensor turned = at::cat({-halves[1], halves[0]}, -1);
-  return (x * context.cos_TD + turned * context.sin_TD).to(x_NHTD.scalar_type());
 }
 
 }  // namespace
@@ -35,9 +28,7 @@ RmsNorm::RmsNorm(ParameterList& list, const std::string& name, std::int64_t widt
     : weight_(&list.add(name + ".weight", {width}, Init::constant(1))), epsilon_(epsilon) {}
 
 torch::Tensor RmsNorm::forward(const torch::Tensor& x) const {
-  const torch::Tensor wide = x.to(at::kFloat);
-  const torch::Tensor normalised = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
-  return normalised.to(x.scalar_type()) * weight_->value;
+  return rms_norm(x, weight_->value, epsilon_);
 }
 
 torch::Tensor rotary_frequencies(double theta, std::int64_t head_width) {
@@ -76,11 +67,14 @@ torch::Tensor SelfAttention::forward(const torch::Tensor& x_NTC, const Attention
   const std::int64_t rows = x_NTC.size(0);
   const std::int64_t length = x_NTC.size(1);
   const auto split = [&](const torch::Tensor& x, std::int64_t heads) {
-    return x.view({rows, length, heads, shape_.head_width}).transpose(1, 2);
+    return x.view({rows, length, heads, shape_.head_width});
   };
-  const torch::Tensor q_NHTD = rotate(split(q_.forward(x_NTC), shape_.heads), context);
-  const torch::Tensor k_NKTD = rotate(split(k_.forward(x_NTC), shape_.kv_heads), context);
-  const torch::Tensor v_NKTD = split(v_.forward(x_NTC), shape_.kv_heads);
+  const auto placed = [&](const torch::Tensor& x_NTHD) {
+    return rotate(x_NTHD, context.cos_TD, context.sin_TD).transpose(1, 2);
+  };
+  const torch::Tensor q_NHTD = placed(split(q_.forward(x_NTC), shape_.heads));
+  const torch::Tensor k_NKTD = placed(split(k_.forward(x_NTC), shape_.kv_heads));
+  const torch::Tensor v_NKTD = split(v_.forward(x_NTC), shape_.kv_heads).transpose(1, 2);
   std::optional<torch::Tensor> mask;
   if (context.mask_NTT.defined()) {
     mask = context.mask_NTT;
@@ -97,7 +91,7 @@ GatedMlp::GatedMlp(ParameterList& list, const std::string& name, std::int64_t hi
       down_(list, name + ".down_proj", width, hidden) {}
 
 torch::Tensor GatedMlp::forward(const torch::Tensor& x_NTC) const {
-  return down_.forward(at::silu(gate_.forward(x_NTC)) * up_.forward(x_NTC));
+  return down_.forward(swiglu(gate_.forward(x_NTC), up_.forward(x_NTC)));
 }
 
 }  // namespace shardmark::model
