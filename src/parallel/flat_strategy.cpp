@@ -75,7 +75,9 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
     // Bound, and its storage freed where it comes and goes, before the next group takes memory.
     bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, shard));
   }
-  parameters_.emplace(groups_, *list_, policy_, gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision),
+  auto unit_bytes = gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision);
+  policy_ = keep_for_reuse(std::move(policy_), facts_, unit_bytes);
+  parameters_.emplace(groups_, *list_, policy_, std::move(unit_bytes),
                       ParameterFlow::Communicators{&gather_communicator(), part_.get(), communicator_.rank()},
                       [this] { return gather_is_to_fail(); });
   gradients_.emplace(groups_, *list_,

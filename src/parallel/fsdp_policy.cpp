@@ -51,6 +51,9 @@ Policy fsdp_policy(const StrategyOptions& options, std::int64_t ranks) {
   apply_gather_options(options, policy);
   // torch.distributed.fsdp.fully_shard: the root unit is not resharded after forward unless asked for.
   policy.keep_root = options.profile == "fsdp2" && !options.after_forward.has_value();
+  if (options.after_forward) {
+    policy.reuse_elements = 0;
+  }
   return policy;
 }
 

@@ -159,4 +159,30 @@ std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& paramet
   return visited;
 }
 
+Policy keep_for_reuse(Policy policy, const std::vector<ParameterFacts>& parameters,
+                      const std::vector<std::int64_t>& unit_bytes) {
+  if (policy.reuse_elements == 0 || unit_bytes.empty()) {
+    return policy;
+  }
+  std::vector<std::int64_t> elements(unit_bytes.size(), 0);
+  for (const auto& parameter : parameters) {
+    elements[static_cast<std::size_t>(parameter.unit)] += parameter.numel;
+  }
+  const auto visited = visited_by_backward(parameters);
+  policy.kept_units.assign(unit_bytes.size(), false);
+  policy.kept_units[0] = visited[0];  // left last and met first
+  const std::int64_t beside = *std::ranges::max_element(unit_bytes);
+  std::int64_t held = unit_bytes[0];
+  std::int64_t between = 0;  // used in forward and again in backward before the unit's turn
+  for (std::size_t unit = unit_bytes.size() - 1; unit > 0 && visited[unit] && between < policy.reuse_elements; --unit) {
+    held += unit_bytes[unit];
+    if (policy.live_bytes > 0 && held + beside > policy.live_bytes) {
+      break;
+    }
+    policy.kept_units[unit] = true;
+    between += 2 * elements[unit];
+  }
+  return policy;
+}
+
 }  // namespace shardmark::parallel

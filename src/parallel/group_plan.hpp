@@ -68,4 +68,10 @@ struct TensorPart {
 /// `behind_units`.
 [[nodiscard]] std::vector<bool> visited_by_backward(const std::vector<ParameterFacts>& parameters);
 
+/// The policy with `kept_units` for a model whose units are used in their order, the root (0) around the others: those that
+/// backward comes to again within `reuse_elements` of other units' elements, from the last one on while the budget of live
+/// parameters has room for them beside the root and the largest unit. `unit_bytes`: gathered_bytes_by_unit.
+[[nodiscard]] Policy keep_for_reuse(Policy policy, const std::vector<ParameterFacts>& parameters,
+                                    const std::vector<std::int64_t>& unit_bytes);
+
 }  // namespace shardmark::parallel

@@ -1,5 +1,7 @@
 #include "parallel/plan_technique.hpp"
 
+#include <utility>
+
 namespace shardmark::parallel {
 
 std::vector<ParameterFacts> facts_of(const model::ParameterList& list) {
@@ -24,9 +26,10 @@ StepShape step_shape(const StrategyOptions& options, std::int64_t ranks, const o
 
 TechniquePlan plan_technique(const std::string& technique, const StrategyOptions& options, const model::ParameterList& list,
                              std::int64_t ranks) {
-  const Policy policy = make_policy(technique, options, ranks);
+  Policy policy = make_policy(technique, options, ranks);
   const auto facts = facts_of(list);
   const auto groups = plan_groups(facts, policy, options.precision.alignment());
+  policy = keep_for_reuse(std::move(policy), facts, gathered_bytes_by_unit(groups, list.units().size(), options.precision));
   const auto visited = visited_by_backward(facts);
   const auto optimizer = optim::make_optimizer(options.optimizer);
   StepShape shape = step_shape(options, ranks, *optimizer, 0);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shardmark::parallel {
 
@@ -29,8 +30,14 @@ struct Policy {
   std::int64_t parts = 1;  // k of keep_part
   /// The root unit is kept after forward whatever the others do.
   bool keep_root = false;
+  /// A unit is kept after forward if fewer elements than this are used before backward comes to it; 0 = no such rule. What that
+  /// means for a model `keep_for_reuse` says (group_plan.hpp).
+  std::int64_t reuse_elements = 0;
+  std::vector<bool> kept_units;  // by unit; empty: none
   [[nodiscard]] AfterForward after_forward_of(std::int64_t unit) const {
-    return unit == 0 && keep_root ? AfterForward::keep : after_forward;
+    const auto at = static_cast<std::size_t>(unit);
+    const bool kept = (unit == 0 && keep_root) || (at < kept_units.size() && kept_units[at]);
+    return kept ? AfterForward::keep : after_forward;
   }
   /// Units gathered ahead of use, at most this many and this many bytes (0 = no limit).
   std::int64_t prefetch = 1;

@@ -10,6 +10,7 @@ constexpr std::int64_t kDeepSpeedBucketElements = 500'000'000;
 constexpr std::int64_t kDeepSpeedPrefetchElements = 50'000'000;
 constexpr std::int64_t kDeepSpeedLiveElements = 1'000'000'000;
 constexpr std::int64_t kDeepSpeedPersistence = 100'000;
+constexpr std::int64_t kDeepSpeedReuseElements = 1'000'000'000;
 constexpr std::int64_t kNativePrefetch = 1;
 
 }  // namespace
@@ -30,6 +31,7 @@ void apply_gather_options(const StrategyOptions& options, Policy& policy) {
     policy.prefetch_bytes = kDeepSpeedPrefetchElements * width;
     policy.live_bytes = kDeepSpeedLiveElements * width;
     policy.persistence_threshold = kDeepSpeedPersistence;
+    policy.reuse_elements = kDeepSpeedReuseElements;
   }
   if (options.prefetch) {
     policy.prefetch = *options.prefetch;

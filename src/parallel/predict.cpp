@@ -134,7 +134,7 @@ std::int64_t gather_budget(const std::vector<std::int64_t>& unit_bytes, const Po
     if (policy.after_forward == AfterForward::keep_part) {
       parts += bytes / policy.parts;
     }
-    if (bytes > 0 && (unit == 0 || policy.after_forward == AfterForward::keep)) {
+    if (bytes > 0 && (unit == 0 || policy.after_forward_of(static_cast<std::int64_t>(unit)) == AfterForward::keep)) {
       held += bytes;
       stay.push_back(name);
     } else if (bytes > largest) {

@@ -1,5 +1,6 @@
 // `zero3`: parameters, gradients and state sharded over all ranks. A unit is gathered ahead of its use in forward and again in
-// backward, in the recorded order; tensors below the persistence threshold may stay whole.
+// backward, in the recorded order; tensors below the persistence threshold may stay whole, and, under DeepSpeed's profile,
+// units that backward soon comes to.
 
 #include "parallel/policy_options.hpp"
 

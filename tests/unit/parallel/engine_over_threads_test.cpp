@@ -98,6 +98,14 @@ TEST(EngineOverThreads, ChoicesAgree) {
       const auto as_fsdp2 = run_on_threads(4, shape, "fsdp", options);
       EXPECT_NEAR(as_fsdp2.counted, as_fsdp2.predicted, kRounding * as_fsdp2.predicted);
       EXPECT_TRUE(same_bits(as_fsdp2.parameters, reference.parameters));
+      for (const std::int64_t threshold : {std::int64_t{0}, kWidth * kWidth + 1}) {
+        options.profile = "deepspeed";  // keeps what backward soon comes to
+        options.persistence_threshold = threshold;
+        const auto as_deepspeed = run_on_threads(4, shape, "zero3", options);
+        EXPECT_NEAR(as_deepspeed.counted, as_deepspeed.predicted, kRounding * as_deepspeed.predicted);
+        EXPECT_TRUE(same_bits(as_deepspeed.parameters, reference.parameters));
+      }
+      options.persistence_threshold.reset();
       options.profile = "native";
       for (std::int64_t prefetch = 0; prefetch <= 3; ++prefetch) {
         for (const bool overlap : {true, false}) {

@@ -238,5 +238,37 @@ TEST(VisitedByBackward, FromTheFirstUnitThatTrainsOn) {
   EXPECT_EQ(visited_by_backward({{1, 0, false, true}, {1, 1, false}}), (Visited{false, false})) << "nothing trains";
 }
 
+struct Reuse : ::testing::Test {
+  /// Units kept of a model of four units behind a root, 100 elements (400 bytes) each, the first of them frozen or not.
+  static std::vector<bool> kept(std::int64_t reuse_elements, std::int64_t live_bytes, bool first_trains = true) {
+    const Facts facts{{10, 0, first_trains}, {100, 1, first_trains}, {100, 2, true}, {100, 3, true}, {100, 4, true}};
+    Policy policy;
+    policy.reuse_elements = reuse_elements;
+    policy.live_bytes = live_bytes;
+    return keep_for_reuse(policy, facts, {40, 400, 400, 400, 400}).kept_units;
+  }
+};
+
+/// Between a unit's forward and its backward the units behind it run twice.
+TEST_F(Reuse, KeepsUnitsToWhichBackwardComesWithinTheDistance) {
+  using Kept = std::vector<bool>;
+  EXPECT_EQ(kept(0, 0), Kept{});
+  EXPECT_EQ(kept(1, 0), (Kept{true, false, false, false, true})) << "nothing lies between the last unit's passes";
+  EXPECT_EQ(kept(200, 0), (Kept{true, false, false, false, true})) << "200 elements are not fewer than 200";
+  EXPECT_EQ(kept(201, 0), (Kept{true, false, false, true, true}));
+  EXPECT_EQ(kept(1'000'000'000, 0), (Kept{true, true, true, true, true}));
+}
+
+TEST_F(Reuse, LeavesRoomForTheLargestUnitInTheBudget) {
+  using Kept = std::vector<bool>;
+  EXPECT_EQ(kept(1000, 40 + 3 * 400), (Kept{true, false, false, true, true}));
+  EXPECT_EQ(kept(1000, 40 + 3 * 400 - 1), (Kept{true, false, false, false, true}));
+  EXPECT_EQ(kept(1000, 1), (Kept{true, false, false, false, false}));
+}
+
+TEST_F(Reuse, FreesWhatBackwardDoesNotVisit) {
+  EXPECT_EQ(kept(1000, 0, false), (std::vector<bool>{true, false, true, true, true}));
+}
+
 }  // namespace
 }  // namespace shardmark::parallel

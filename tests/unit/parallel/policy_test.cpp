@@ -76,13 +76,14 @@ TEST(Policy, NativeDefaults) {
     EXPECT_EQ(policy.live_bytes, 0);
     EXPECT_EQ(policy.persistence_threshold, 0);
     EXPECT_FALSE(policy.keep_root);
+    EXPECT_EQ(policy.reuse_elements, 0);
     EXPECT_LE(policy.first_bucket_bytes, policy.bucket_bytes);
   }
 }
 
 TEST(Policy, DeepSpeedsDefaultsCountElements) {
   // DeepSpeed's configuration: reduce_bucket_size 5e8, stage3_prefetch_bucket_size 5e7, stage3_max_live_parameters 1e9,
-  // stage3_param_persistence_threshold 1e5, all in elements.
+  // stage3_param_persistence_threshold 1e5, stage3_max_reuse_distance 1e9, all in elements.
   for (const auto& [type, width] : {std::pair{base::DType::fp32, 4}, std::pair{base::DType::bf16, 2}}) {
     StrategyOptions options = of_profile("deepspeed");
     options.precision.compute = type;
@@ -91,6 +92,7 @@ TEST(Policy, DeepSpeedsDefaultsCountElements) {
     EXPECT_EQ(policy.prefetch_bytes, 50'000'000 * width);
     EXPECT_EQ(policy.live_bytes, 1'000'000'000LL * width);
     EXPECT_EQ(policy.persistence_threshold, 100'000);
+    EXPECT_EQ(policy.reuse_elements, 1'000'000'000);
     for (const MakePolicy make : {zero1_policy, zero2_policy, zero3_policy}) {
       EXPECT_EQ(make(options, 4).bucket_bytes, 2'000'000'000) << "buckets are cut in fp32 elements whatever the type";
       EXPECT_EQ(make(options, 4).first_bucket_bytes, 2'000'000'000);
@@ -138,6 +140,10 @@ TEST(Policy, FsdpKeepsWhatItIsTold) {
     EXPECT_FALSE(fsdp_policy(options, 4).keep_root) << "asked for, it holds for the root too";
     EXPECT_EQ(zero3_policy(options, 4).after_forward, AfterForward::free) << "not a key of zero3";
   }
+  options.profile = "deepspeed";
+  options.after_forward = AfterForward::free;
+  EXPECT_EQ(fsdp_policy(options, 4).reuse_elements, 0) << "asked for, it beats the profile";
+  EXPECT_GT(zero3_policy(options, 4).reuse_elements, 0);
   options.after_forward = AfterForward::keep_part;
   options.parts = 2;
   EXPECT_EQ(fsdp_policy(options, 4).after_forward, AfterForward::keep_part);

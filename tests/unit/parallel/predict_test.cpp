@@ -189,6 +189,14 @@ TEST(Payload, Sharded) {
     options.after_forward = AfterForward::keep;
     expect_payload(facts, s, fsdp_policy(options, s.ranks),
                    [&](const Letters& l) { return (m * gathered(s, l.P) + a * l.T * r) * f; });
+    options = options_of(s);
+    options.profile = "deepspeed";  // these models are small: backward comes to every unit within its distance
+    options.persistence_threshold = 0;
+    const Policy policy = zero3_policy(options, s.ranks);
+    const std::vector<std::int64_t> no_bytes(visited_by_backward(facts).size(), 0);
+    expect_payload(facts, s, keep_for_reuse(policy, facts, no_bytes),
+                   [&](const Letters& l) { return (m * gathered(s, l.P) + a * l.T * r) * f; });
+    options = options_of(s);
     options.after_forward = AfterForward::keep_part;
     for (std::int64_t k = 2; k < s.ranks; ++k) {
       if (s.ranks % k == 0) {
