@@ -41,30 +41,86 @@ SM_VECTOR_CLONES std::uint32_t largest_bits(const float* values, std::size_t cou
   return largest;
 }
 
+using kernels::Bf16;
+
+SM_VECTOR_CLONES std::uint32_t largest_bits(const Bf16* values, std::size_t count) {
+  std::uint16_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<std::uint16_t>(values[i].bits & 0x7fffU);
+    largest = bits > largest ? bits : largest;
+  }
+  return static_cast<std::uint32_t>(largest) << 16U;
+}
+
+SM_VECTOR_CLONES void add_floats(float* sum, const Bf16* part, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    sum[i] += kernels::Element<Bf16>::widen(part[i]);
+  }
+}
+
+SM_VECTOR_CLONES void convert(float* into, const Bf16* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    into[i] = kernels::Element<Bf16>::widen(from[i]);
+  }
+}
+SM_VECTOR_CLONES void convert(Bf16* into, const float* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    into[i] = kernels::Element<Bf16>::round(from[i]);
+  }
+}
+
+template <typename T>
+void convert(T* into, const T* from, std::size_t count) {
+  std::memcpy(into, from, count * sizeof(T));
+}
+
 constexpr std::uint32_t kInfinity = 0x7f800000U;
-// A block is copied, then looked at while it is in the nearest cache.
+// A block is moved, then looked at while it is in the nearest cache.
 constexpr std::size_t kCheckedBlock = 4096;
 
-}  // namespace
-
-bool add_checked(std::span<float> sum, std::span<const float> part) {
+/// Calls `move(begin, count)` block by block; true if all of `from` is finite.
+template <typename From, typename Move>
+bool move_checked(std::span<const From> from, Move move) {
   std::uint32_t largest = 0;
-  for (std::size_t begin = 0; begin < part.size(); begin += kCheckedBlock) {
-    const std::size_t count = std::min(kCheckedBlock, part.size() - begin);
-    add_floats(sum.data() + begin, part.data() + begin, count);
-    largest = std::max(largest, largest_bits(part.data() + begin, count));
+  for (std::size_t begin = 0; begin < from.size(); begin += kCheckedBlock) {
+    const std::size_t count = std::min(kCheckedBlock, from.size() - begin);
+    move(begin, count);
+    largest = std::max(largest, largest_bits(from.data() + begin, count));
   }
   return largest < kInfinity;
 }
 
+template <typename Into, typename From>
+bool copy_and_look(std::span<Into> into, std::span<const From> from) {
+  return move_checked(from,
+                      [&](std::size_t begin, std::size_t count) { convert(into.data() + begin, from.data() + begin, count); });
+}
+
+template <typename From>
+bool add_and_look(std::span<float> sum, std::span<const From> part) {
+  return move_checked(
+      part, [&](std::size_t begin, std::size_t count) { add_floats(sum.data() + begin, part.data() + begin, count); });
+}
+
+}  // namespace
+
+bool add_checked(std::span<float> sum, std::span<const float> part) {
+  return add_and_look(sum, part);
+}
+bool add_checked(std::span<float> sum, std::span<const Bf16> part) {
+  return add_and_look(sum, part);
+}
 bool copy_checked(std::span<float> into, std::span<const float> from) {
-  std::uint32_t largest = 0;
-  for (std::size_t begin = 0; begin < from.size(); begin += kCheckedBlock) {
-    const std::size_t count = std::min(kCheckedBlock, from.size() - begin);
-    std::memcpy(into.data() + begin, from.data() + begin, count * sizeof(float));
-    largest = std::max(largest, largest_bits(from.data() + begin, count));
-  }
-  return largest < kInfinity;
+  return copy_and_look(into, from);
+}
+bool copy_checked(std::span<float> into, std::span<const Bf16> from) {
+  return copy_and_look(into, from);
+}
+bool copy_checked(std::span<Bf16> into, std::span<const Bf16> from) {
+  return copy_and_look(into, from);
+}
+bool copy_checked(std::span<Bf16> into, std::span<const float> from) {
+  return copy_and_look(into, from);
 }
 
 void add_in_place(std::span<float> sum, std::span<const float> part) {

@@ -6,14 +6,21 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/element.hpp"
+
 namespace shardmark::optim {
 
 /// sum[i] += part[i]. Sizes equal.
 void add_in_place(std::span<float> sum, std::span<const float> part);
 
-/// As add_in_place, and as a copy; true if every value of `from` is finite. One pass over memory.
+/// As add_in_place, and as a copy; true if every value of `part` or `from` is finite. One pass over memory. bf16 is widened
+/// exactly; fp32 is rounded to bf16 to nearest even.
 [[nodiscard]] bool add_checked(std::span<float> sum, std::span<const float> part);
+[[nodiscard]] bool add_checked(std::span<float> sum, std::span<const kernels::Bf16> part);
 [[nodiscard]] bool copy_checked(std::span<float> into, std::span<const float> from);
+[[nodiscard]] bool copy_checked(std::span<float> into, std::span<const kernels::Bf16> from);
+[[nodiscard]] bool copy_checked(std::span<kernels::Bf16> into, std::span<const kernels::Bf16> from);
+[[nodiscard]] bool copy_checked(std::span<kernels::Bf16> into, std::span<const float> from);
 
 /// Sum of squares in double, in a fixed order that depends on the size only. NaN or Inf in, NaN or Inf out.
 [[nodiscard]] double sum_of_squares(std::span<const float> values);

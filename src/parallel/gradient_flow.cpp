@@ -18,12 +18,27 @@ namespace {
 using comm::Purpose;
 using device::MemoryCategory;
 
+template <typename T>
+std::span<T> elements(const torch::Tensor& flat) {
+  return {static_cast<T*>(flat.data_ptr()), static_cast<std::size_t>(flat.numel())};
+}
+
 std::span<float> floats(const torch::Tensor& flat) {
-  return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
+  return elements<float>(flat);
 }
 
 bool is_fp32(const torch::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat;
+}
+
+/// Copies or adds a gradient of fp32 or bf16 to where it lands, in the same; true if all of it is finite.
+template <typename From>
+bool move_into(const torch::Tensor& into, std::span<const From> from, bool add) {
+  if (is_fp32(into)) {
+    return add ? optim::add_checked(floats(into), from) : optim::copy_checked(floats(into), from);
+  }
+  SM_CHECK(!add && into.scalar_type() == at::kBFloat16, "gradients are added in fp32");
+  return optim::copy_checked(elements<kernels::Bf16>(into), from);
 }
 
 /// Tails behind tensors hold no gradient: they must be zero, for sums and norms run over them.
@@ -91,20 +106,9 @@ void GradientFlow::take(const torch::Tensor& gradient, std::size_t parameter, to
   const torch::NoGradGuard no_grad;
   const torch::Tensor dense = gradient.is_contiguous() ? gradient : gradient.contiguous();
   const bool add = adds_to_landing();
-  bool finite = true;
-  if (is_fp32(dense) && is_fp32(target)) {
-    const std::span<const float> from(dense.data_ptr<float>(), static_cast<std::size_t>(place.numel));
-    const auto into = floats(target).subspan(static_cast<std::size_t>(place.offset), from.size());
-    finite = add ? optim::add_checked(into, from) : optim::copy_checked(into, from);
-  } else {
-    const torch::Tensor into = target.narrow(0, place.offset, place.numel);
-    finite = at::isfinite(dense).all().item<bool>();
-    if (add) {
-      into.add_(dense.view(-1));
-    } else {
-      into.copy_(dense.view(-1));
-    }
-  }
+  const torch::Tensor into = target.narrow(0, place.offset, place.numel);
+  const bool finite = is_fp32(dense) ? move_into(into, elements<const float>(dense), add)
+                                     : move_into(into, elements<const kernels::Bf16>(dense), add);
   if (!finite && first_nonfinite_.parameter < 0) {
     first_nonfinite_ = {static_cast<std::int64_t>(parameter), micro_step_};
   }

@@ -80,9 +80,13 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   parts_.strategy.begin_step();
   train_micro_steps(step, times);
   double start = base::now_s();
-  // Before the loss is summed: a wait for a rank that got stuck in backward then names what of the gradients is missing.
+  // Both are under way together. Gradients are waited for first: a wait for a rank that got stuck in backward then names what
+  // of them is missing.
+  comm::Pending control = start_control(step);
   result_.gradient = parts_.strategy.finish_gradients();
-  reduce_control(step);
+  control.wait();
+  result_.loss = control_[0];
+  result_.stop = control_[1] > 0;
   times.backward_s += base::now_s() - start;
   if (step == 0 && parts_.on_first_gradients) {
     parts_.on_first_gradients(parts_.strategy);
@@ -147,11 +151,10 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
   local_loss_ /= targets;
 }
 
-void Trainer::reduce_control(std::int64_t step) {
-  std::array<double, 2> values{local_loss_, stop_requested() ? 1.0 : 0.0};
-  communicator_.all_reduce({values.data(), 2, base::DType::fp64}, comm::Purpose::control, step, order_of(parts_.config)).wait();
-  result_.loss = values[0];
-  result_.stop = values[1] > 0;
+comm::Pending Trainer::start_control(std::int64_t step) {
+  control_ = {local_loss_, stop_requested() ? 1.0 : 0.0};
+  return communicator_.all_reduce({control_.data(), 2, base::DType::fp64}, comm::Purpose::control, step,
+                                  order_of(parts_.config));
 }
 
 void Trainer::apply_update(std::int64_t step) {

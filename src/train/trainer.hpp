@@ -2,6 +2,7 @@
 // The training loop: one loop for every workload and technique. All ranks run it together; every decision that ends or
 // changes the run is made from values that are equal on all ranks.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -74,7 +75,8 @@ class Trainer {
 
   void run_step(std::int64_t step, std::int64_t block);
   void train_micro_steps(std::int64_t step, StepTimes& times);
-  void reduce_control(std::int64_t step);
+  /// The sums of losses and of requests to stop.
+  [[nodiscard]] comm::Pending start_control(std::int64_t step);
   void apply_update(std::int64_t step);
   void record_step(std::int64_t step, std::int64_t block, const StepTimes& times);
   void end_block();
@@ -94,6 +96,7 @@ class Trainer {
   torch::Tensor loss_scale_;               // 1 / targets of the global batch
   Work work_;
   double local_loss_ = 0;
+  std::array<double, 2> control_{};  // lent to the communicator: loss, requests to stop
   double step_end_s_ = 0;
   double exposed_mark_s_ = 0;
   StepResult result_;

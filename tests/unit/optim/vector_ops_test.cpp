@@ -6,7 +6,9 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "base/random.hpp"
@@ -92,6 +94,48 @@ TEST(VectorOps, AddsInPlace) {
   for (std::size_t i = 0; i < sum.size(); ++i) {
     EXPECT_EQ(sum[i], part[i] + part[i]);
   }
+}
+
+/// Every pair of types, at sizes around a block, with a value that is not finite at any place or none.
+template <typename Into, typename From>
+void expect_moved(bool add) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const std::size_t count : {0U, 1U, 17U, 4096U, 4099U}) {
+    for (const float odd : {1.0F, std::nanf(""), -infinity, std::numeric_limits<float>::max()}) {
+      std::vector<From> from;
+      for (const float value : numbers(count)) {
+        from.push_back(kernels::Element<From>::round(value));
+      }
+      if (count > 0) {
+        from.back() = kernels::Element<From>::round(odd);
+      }
+      bool finite = true;
+      std::vector<Into> into(count, kernels::Element<Into>::round(0.5F));
+      std::vector<Into> expected;
+      for (const From element : from) {
+        const float value = kernels::Element<From>::widen(element);
+        finite = finite && std::isfinite(value);
+        expected.push_back(kernels::Element<Into>::round(add ? 0.5F + value : value));
+      }
+      if constexpr (std::is_same_v<Into, float>) {
+        EXPECT_EQ(add ? add_checked(into, std::span<const From>(from)) : copy_checked(into, std::span<const From>(from)),
+                  finite);
+      } else {
+        EXPECT_EQ(copy_checked(into, std::span<const From>(from)), finite);
+      }
+      EXPECT_TRUE(count == 0 || std::memcmp(into.data(), expected.data(), count * sizeof(Into)) == 0) << count << ' ' << odd;
+    }
+  }
+}
+
+TEST(VectorOps, GradientsAreMovedAndLookedAtInEveryType) {
+  using kernels::Bf16;
+  for (const bool add : {false, true}) {
+    expect_moved<float, float>(add);
+    expect_moved<float, Bf16>(add);
+  }
+  expect_moved<Bf16, Bf16>(false);
+  expect_moved<Bf16, float>(false);
 }
 
 }  // namespace
