@@ -61,8 +61,9 @@ void check_launcher() {
 }
 
 LauncherSize launcher_size() {
-  // mpirun inside a Slurm job leaves srun's variables of its daemons behind, so its own come first.
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+  // mpirun inside a Slurm job leaves srun's variables of its daemons behind, so its own come first. A launcher with PMI alone is
+  // of another MPI: under this one each process would be rank 0 of 1.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"}) {
     if (const auto size = base::environment_number(name)) {
       return {name, static_cast<int>(*size)};
     }
@@ -76,10 +77,6 @@ Launcher find_launcher() {
   const auto size = launcher_size();
   found.size_variable = size.variable;
   found.size = size.size;
-  if (const auto pmi = base::environment_number("PMI_SIZE"); pmi && found.size_variable.empty()) {
-    found.size_variable = "PMI_SIZE";
-    found.size = *pmi;
-  }
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const auto rank = base::environment_number(name)) {
       found.rank = *rank;

@@ -49,7 +49,7 @@ struct WaitInfo {
 void check_launcher();
 
 /// The number of ranks that the launcher set up, from its variables before MPI_Init: under mpirun OMPI_COMM_WORLD_SIZE,
-/// under srun SLURM_STEP_NUM_TASKS.
+/// under srun SLURM_STEP_NUM_TASKS, under others PMI_SIZE.
 struct LauncherSize {
   std::string variable;  // "" if no launcher said anything
   int size = 0;
@@ -61,7 +61,7 @@ class Notices;
 class World {
  public:
   /// Initialises MPI (errors are returned, not fatal), duplicates the communicator, finds node-local ranks, and compares the
-  /// launcher's size (under srun SLURM_STEP_NUM_TASKS, under mpirun OMPI_COMM_WORLD_SIZE) with MPI's. Collective.
+  /// launcher's size (launcher_size) with MPI's. Collective.
   /// Throws EnvironmentError, MpiError, DeadlineError.
   explicit World(const WorldOptions& options);
   World(const World&) = delete;

@@ -107,11 +107,20 @@ def test_existing_output_is_kept(program):
     assert done.returncode == 2 and "output.overwrite" in done.stderr and path.read_bytes() == before
 
 
-def test_slurm_singletons_are_refused(program):
+def run_as_if_launched(program, variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
-    done = subprocess.run([BINARY, "run", "mlp"], cwd=program.folder, env={**environment, "SLURM_NTASKS": "4"},
-                          capture_output=True, text=True, timeout=60)
+    return subprocess.run([BINARY, "run", "mlp"], cwd=program.folder, env={**environment, **variables}, capture_output=True,
+                          text=True, timeout=60)
+
+
+def test_slurm_singletons_are_refused(program):
+    done = run_as_if_launched(program, {"SLURM_NTASKS": "4"})
     assert done.returncode == 5 and "SLURM_NTASKS" in done.stderr and "mpirun" in done.stderr
+
+
+def test_singletons_of_another_mpis_launcher_are_refused(program):
+    done = run_as_if_launched(program, {"PMI_RANK": "1", "PMI_SIZE": "4"})
+    assert done.returncode == 5 and "PMI_SIZE = 4" in done.stderr and "mpirun" in done.stderr
 
 
 def test_compare_refuses_unlike_records(program):

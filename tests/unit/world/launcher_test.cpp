@@ -99,6 +99,11 @@ TEST(Launcher, ItsSizeIsThatOfTheInnermostOne) {
     const LauncherVariables set(Variables{{"SLURM_STEP_NUM_TASKS", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}});
     EXPECT_EQ(launcher_size().size, 4);
   }
+  {
+    const LauncherVariables set(Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+    EXPECT_EQ(launcher_size().variable, "PMI_SIZE");
+    EXPECT_EQ(launcher_size().size, 3);
+  }
 }
 
 TEST(Launcher, IsNamedWithItsRankAndSize) {
