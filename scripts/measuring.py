@@ -1,4 +1,4 @@
-"""What scripts that measure share: jobs, what is read of a record, our all-reduce by size, and the interval of a median."""
+"""What scripts that measure share: jobs, what is read of a record, our collectives by size, and the interval of a median."""
 
 import json
 import math
@@ -68,9 +68,8 @@ def read_record(path):
     mine = collectives[collectives["rank"] == 0]
     payload = {}
     for row in mine[(mine["purpose"] == b"gradient") | (mine["purpose"] == b"parameter")]:
-        count, wire_bytes = payload.get(int(row["message_bytes"]), (0.0, 0.0))
-        payload[int(row["message_bytes"])] = (count + float(row["count"]) / num_steps,
-                                              wire_bytes + float(row["wire_bytes"]) / num_steps)
+        which = (row["operation"].decode(), int(row["message_bytes"]))
+        payload[which] = payload.get(which, 0.0) + float(row["wire_bytes"]) / num_steps
     return {
         "step_s": float(summary["step_time_median_s"]),
         "oversubscribed": bool(summary["oversubscribed"]),
@@ -79,7 +78,7 @@ def read_record(path):
         "layers": int(keys[b"model.layers"]),
         "peer": keys.get(b"peer", b"").decode().strip('"'),
         "collectives_per_step": float(mine["count"].sum()) / num_steps,
-        "buckets": payload,
+        "payload": payload,
     }
 
 
@@ -95,19 +94,25 @@ def benchmark(name, ranks, *arguments):
     return {row["name"].split("/iterations")[0]: row for row in rows}
 
 
-def all_reduce_times(sizes):
-    """Seconds of one of our all-reduces over the ranks by size."""
-    rows = benchmark("bench_all_reduce", RANKS, "--benchmark_filter=^shardmark/", f"--bytes={','.join(map(str, sizes))}")
-    return {size: rows[f"shardmark/{size}"]["median_us"] * 1e-6 for size in sizes}
+def nominal_bytes(operation, size):
+    """What one rank puts on the wire for a buffer of `size` bytes in all (`wire_bytes` of records)."""
+    return (2 if operation == "all_reduce" else 1) * (RANKS - 1) / RANKS * size
 
 
-def communication_s(buckets, time_by_size):
-    """The record's payload over the measured speed of each size, in nominal bytes a second: 2 (g-1)/g S in the time of S."""
-    total = 0.0
-    for size, (_, wire_bytes_per_step) in buckets.items():
-        speed = 2 * (RANKS - 1) / RANKS * size / time_by_size[size]
-        total += wire_bytes_per_step / speed
-    return total
+def collective_times(payloads):
+    """Seconds of one of our collectives over the ranks, by (operation, size), for all that the payloads hold."""
+    wanted = sorted({which for payload in payloads for which in payload})
+    if not wanted:
+        return {}
+    operations = "|".join(sorted({operation for operation, _ in wanted}))
+    sizes = ",".join(map(str, sorted({size for _, size in wanted})))
+    rows = benchmark("bench_collectives", RANKS, f"--benchmark_filter=^({operations})/", f"--bytes={sizes}")
+    return {(operation, size): rows[f"{operation}/{size}"]["median_us"] * 1e-6 for operation, size in wanted}
+
+
+def communication_s(payload, times):
+    """A record's payload over the measured speed of each operation at each size, in nominal bytes a second."""
+    return sum(wire_bytes * times[which] / nominal_bytes(*which) for which, wire_bytes in payload.items())
 
 
 def interval(values, confidence=CONFIDENCE):

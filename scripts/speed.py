@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 
-from measuring import RANKS, all_reduce_times, benchmark, communication_s, interval, train, train_twins
+from measuring import RANKS, collective_times, benchmark, communication_s, interval, train, train_twins
 
 MLP_STEP_BOUND_MS = 0.16
 WIDE_RATIO_BOUND = 1.15
@@ -69,7 +69,7 @@ def run_round(folder, index, sets):
     # A step of ddp ends with its slower rank.
     shared_s = train_twins(folder, f"{name}-wide-twin", "mlp-wide", RANKS, sets)
     lone = train(folder, f"{name}-wide-lone", "mlp-wide", "single", 1, sets)
-    reduce_s = communication_s(wide["buckets"], all_reduce_times(sorted(wide["buckets"])))
+    reduce_s = communication_s(wide["payload"], collective_times([wide["payload"]]))
     hooks = benchmark("bench_hook_cost", 1)
     costs, events = event_costs(hooks), events_per_step(wide, hooks)
     measuring = {f"measuring: {kind}": events[kind] * costs[kind] / wide["step_s"] for kind in costs}

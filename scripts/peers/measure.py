@@ -8,7 +8,7 @@ draws other masks. In every round each cell runs ours, then the peer, so that dr
 under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
 
   limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
-           record over the speed of our all-reduce at the size of each message, in nominal bytes a second
+           record over the speed of each of our collectives at the size of its messages, in nominal bytes a second
   ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
            order statistics, no distribution assumed
   losses   the first 10 steps of both, against one rank: within 20 x the distance of one rank from itself when it adds rows one
@@ -34,7 +34,7 @@ import numpy
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from measuring import (LAUNCH, RANKS, ROOT, all_reduce_times, communication_s, fail, finish, interval,  # noqa: E402
+from measuring import (LAUNCH, RANKS, ROOT, collective_times, communication_s, fail, finish, interval,  # noqa: E402
                        read_record, set_options, start, train, train_twins)
 from record import cpu_model  # noqa: E402
 from settings import ask_program, parse  # noqa: E402
@@ -155,9 +155,9 @@ def run_round(folder, name, cells, cases, peer):
         found[preset, technique] = {"ours": ours, "peer": theirs}
     shared_s = {preset: train_twins(folder, f"{name}-{preset}-twin", preset, RANKS, [*case["sets"], *case["share"]])
                 for preset, case in cases.items()}
-    times = all_reduce_times(sorted({size for cell in found.values() for size in cell["ours"]["buckets"]}))
+    times = collective_times([cell["ours"]["payload"] for cell in found.values()])
     for (preset, _), cell in found.items():
-        cell["limit_s"] = shared_s[preset] + communication_s(cell["ours"]["buckets"], times)
+        cell["limit_s"] = shared_s[preset] + communication_s(cell["ours"]["payload"], times)
     return found
 
 

@@ -36,8 +36,11 @@ def test_interval_is_the_narrowest_pair_of_order_statistics(speed, n, low, high,
 
 def test_payload_over_speed(speed):
     # Two buckets: 1 ms for 4 MB and 0.2 ms for 1 MB; the second is reduced twice a step (2 ranks: S nominal bytes a call).
-    buckets = {4_000_000: (1.0, 4e6), 1_000_000: (2.0, 2e6)}
-    assert speed.communication_s(buckets, {4_000_000: 1e-3, 1_000_000: 2e-4}) == pytest.approx(1e-3 + 2 * 2e-4)
+    payload = {("all_reduce", 4_000_000): 4e6, ("all_reduce", 1_000_000): 2e6}
+    times = {("all_reduce", 4_000_000): 1e-3, ("all_reduce", 1_000_000): 2e-4}
+    assert speed.communication_s(payload, times) == pytest.approx(1e-3 + 2 * 2e-4)
+    # A gather of 4 MB is 2 MB of nominal bytes a call: three of 0.5 ms.
+    assert speed.communication_s({("all_gather", 4_000_000): 6e6}, {("all_gather", 4_000_000): 5e-4}) == pytest.approx(1.5e-3)
 
 
 def one_round(speed, step_ms=0.1, ratio=1.0, measuring=0.001):

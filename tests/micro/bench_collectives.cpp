@@ -1,8 +1,9 @@
-// All-reduce by size: ours beside plain MPI_Allreduce, in turn, under mpirun. `--bytes=N,N,...` names other sizes than the
-// usual ones.
+// Collectives by size of the whole buffer, under mpirun: our all-reduce beside plain MPI_Allreduce, in turn, then our
+// reduce-scatter and all-gather. `--bytes=N,N,...` names other sizes than the usual ones.
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,46 +25,72 @@ struct Setting {
   Communicator& checked;  // and counted: what a run uses
 };
 
-template <typename Reduce>
-void measure(benchmark::State& state, const Setting& setting, Reduce&& reduce) {
+using Floats = std::vector<float>;
+
+/// `run` is called with the buffer that is sent, the whole one of `count` elements where `sends_whole`, and with the one that
+/// is received, whole where `receives_whole`; the other is the rank's part. In place where both are whole.
+struct Shape {
+  bool sends_whole;
+  bool receives_whole;
+};
+using Run = std::function<void(Floats& send, Floats& receive)>;
+
+void measure(benchmark::State& state, const Setting& setting, Shape shape, float expected, const Run& run) {
+  const auto ranks = static_cast<std::int64_t>(setting.num_ranks);
   const auto bytes = static_cast<std::int64_t>(state.range(0));
-  std::vector<float> data(static_cast<std::size_t>(bytes) / sizeof(float), 1.0F);
-  reduce(data);
-  const auto expected = static_cast<float>(setting.num_ranks);
-  const bool wrong = std::ranges::any_of(data, [&](float value) { return value != expected; });
+  // Parts are equal: a size that the ranks do not divide is measured a few elements larger.
+  const bool in_parts = !shape.sends_whole || !shape.receives_whole;
+  const std::int64_t count = in_parts ? (bytes / 4 + ranks - 1) / ranks * ranks : bytes / 4;
+  const auto elements = [&](bool whole) { return static_cast<std::size_t>(whole ? count : count / ranks); };
+  Floats send(elements(shape.sends_whole), 1.0F);
+  Floats receive(in_parts ? elements(shape.receives_whole) : 0);
+  run(send, receive);
+  const bool wrong = std::ranges::any_of(in_parts ? receive : send, [&](float value) { return value != expected; });
   if (shardmark::micro::largest(wrong ? 1 : 0) > 0) {  // decided once for all ranks
-    state.SkipWithError("wrong sum");
+    state.SkipWithError("wrong values");
     return;
   }
-  std::ranges::fill(data, 0.0F);
-  const double median_s = shardmark::micro::median_of_batches(state, [&] { reduce(data); });
+  std::ranges::fill(send, 0.0F);
+  const double median_s = shardmark::micro::median_of_batches(state, [&] { run(send, receive); });
   state.counters["median_us"] = median_s * 1e6;
   state.counters["algbw_GB_s"] = static_cast<double>(bytes) / median_s * 1e-9;
 }
 
+Buffer buffer_of(Floats& data) {
+  return {data.data(), static_cast<std::int64_t>(data.size())};
+}
+
 void register_size(std::int64_t bytes, const Setting& setting) {
   const std::int64_t iterations = std::clamp<std::int64_t>((256LL << 20) / bytes, 10, 1000);
-  const auto add = [&](const char* name, auto reduce) {
-    benchmark::RegisterBenchmark(name, [setting, reduce](benchmark::State& state) { measure(state, setting, reduce); })
+  const auto add = [&](const char* name, Shape shape, float expected, const Run& run) {
+    benchmark::RegisterBenchmark(name, [=](benchmark::State& state) { measure(state, setting, shape, expected, run); })
         ->Arg(bytes)
         ->Iterations(iterations)
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   };
   const auto sum_with = [](Communicator& communicator) {
-    return [&communicator](std::vector<float>& data) {
-      const Buffer buffer{data.data(), static_cast<std::int64_t>(data.size())};
-      communicator.all_reduce(buffer, Purpose::gradient, 0, SumOrder::ordered).wait();
+    return [&communicator](Floats& data, Floats& /*unused*/) {
+      communicator.all_reduce(buffer_of(data), Purpose::gradient, 0, SumOrder::ordered).wait();
     };
   };
-  add("shardmark", sum_with(setting.bare));
-  add("MPI_Allreduce", [](std::vector<float>& data) {
+  const auto ranks = static_cast<float>(setting.num_ranks);
+  constexpr Shape kWhole{true, true};
+  add("all_reduce", kWhole, ranks, sum_with(setting.bare));
+  add("MPI_Allreduce", kWhole, ranks, [](Floats& data, Floats& /*unused*/) {
     if (MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) !=
         MPI_SUCCESS) {
       throw std::runtime_error("MPI_Allreduce failed");
     }
   });
-  add("shardmark checked", sum_with(setting.checked));
+  add("all_reduce checked", kWhole, ranks, sum_with(setting.checked));
+  Communicator& bare = setting.bare;
+  add("reduce_scatter", {.sends_whole = true, .receives_whole = false}, ranks, [&bare](Floats& send, Floats& receive) {
+    bare.reduce_scatter(buffer_of(send), buffer_of(receive), Purpose::gradient, 0, SumOrder::ordered).wait();
+  });
+  add("all_gather", {.sends_whole = false, .receives_whole = true}, 1.0F, [&bare](Floats& send, Floats& receive) {
+    bare.all_gather(buffer_of(send), buffer_of(receive), Purpose::parameter, 0).wait();
+  });
 }
 
 /// The sizes that `--bytes=` names, else the usual ones. Throws ConfigError for anything else.
