@@ -46,6 +46,11 @@ TABLES = {
                   ("temperature_c", "f", "C"), ("throttle", "i", "1")],
     "health": [("rank", "i", "1"), ("counter", 48, ""), ("before", "i", "1"), ("after", "i", "1")],
     "transport": [("rank", "i", "1"), ("peer", "i", "1"), ("path", 16, "")],
+    "trace": [("rank", "i", "1"), ("lane", 16, ""), ("category", 16, ""), ("name", 48, ""), ("purpose", 16, ""), ("group", 16, ""),
+              ("dtype", 8, ""), ("step", "i", "1"), ("tag", "i", "1"), ("sequence", "i", "1"), ("bytes", "i", "bytes"),
+              ("start_s", "f", "s"), ("duration_s", "f", "s")],
+    "trace_ranks": [("rank", "i", "1"), ("num_events", "i", "1"), ("num_dropped", "i", "1"), ("clock_offset_s", "f", "s"),
+                    ("clock_uncertainty_s", "f", "s")],
 }
 
 # Two-sided 97.5 % points of Student's t for 1 to 30 degrees of freedom; the normal's beyond (src/metrics/summary.cpp).

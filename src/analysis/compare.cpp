@@ -203,6 +203,10 @@ std::vector<std::string> differing_keys(const Record& a, const Record& b) {
       differences.emplace_back(key);
     }
   }
+  // A record without the key is of a program that could not trace. Events cost step time.
+  if ((key_value(a, "output.trace") == "true") != (key_value(b, "output.trace") == "true")) {
+    differences.emplace_back("output.trace");
+  }
   if (rows_per_step(a).global != rows_per_step(b).global) {
     differences.emplace_back("global batch");
   }

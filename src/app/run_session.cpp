@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "app/build_info.hpp"
+#include "app/gather_rows.hpp"
 #include "app/in_world.hpp"
 #include "app/run_facts.hpp"
+#include "app/run_trace.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -35,20 +36,6 @@ namespace shardmark::app {
 namespace {
 
 constexpr std::int64_t kMinWarmupSteps = 3;
-
-template <typename Row>
-std::vector<Row> gather_rows(world::World& world, const std::vector<Row>& mine) {
-  std::vector<Row> all;
-  for (const auto& bytes : world.gather(std::as_bytes(std::span(mine)))) {
-    const std::size_t count = bytes.size() / sizeof(Row);
-    const std::size_t before = all.size();
-    all.resize(before + count);
-    if (count > 0) {
-      std::memcpy(all.data() + before, bytes.data(), bytes.size());
-    }
-  }
-  return all;
-}
 
 class Session {
  public:
@@ -78,6 +65,9 @@ class Session {
     });
     world_.collectively("the workload and its data", [&] { workload_ = workloads::make_workload(config_); });
     communication_.emplace(comm::make_communicator(world_, {config_.comm.backend, config_.comm.check, &faults_}));
+    if (config_.output.trace) {
+      trace_ = std::make_unique<RunTrace>(world_, *communication_);
+    }
     world_.collectively("the checkpoint", [&] {
       const double start = base::now_s();
       initial_ = train::open_checkpoint(config_.model.checkpoint, workload_->parameters());
@@ -94,7 +84,8 @@ class Session {
 
   base::ExitCode train() {
     metrics::Recorder recorder(communication_->communicator(), writer_.get());
-    train::TrainerParts parts{config_, batch_, *workload_, *strategy_, *communication_, recorder, faults_};
+    train::TrainerParts parts{config_,         batch_,   *workload_, *strategy_,
+                              *communication_, recorder, faults_,    trace_ ? &trace_->events() : nullptr};
     if (!config_.output.gradients.empty()) {
       parts.on_first_gradients = [this](parallel::Strategy& strategy) { write_gradients(strategy); };
     }
@@ -104,6 +95,9 @@ class Session {
     export_parameters();
     const bool passed = std::ranges::all_of(outcome.checks, &train::Check::passed);
     write_results(outcome, recorder, passed);
+    if (trace_) {
+      trace_->write(writer_.get());
+    }
     world_.collectively("the checks", [&] {
       if (!passed) {
         throw base::NumericsError(failed_checks(outcome));
@@ -126,6 +120,9 @@ class Session {
     }
     try {
       if (dynamic_cast<const base::IoError*>(&error) == nullptr) {
+        if (trace_) {
+          trace_->write_own(*writer_);
+        }
         writer_->finish("failed", error.what(), static_cast<int>(code));
       }
     } catch (const std::exception& second) {
@@ -293,6 +290,7 @@ class Session {
   config::BatchPlan batch_;
   std::unique_ptr<train::Workload> workload_;
   std::optional<comm::CommunicatorStack> communication_;
+  std::unique_ptr<RunTrace> trace_;  // nullptr unless output.trace
   parallel::InitialValue initial_;
   std::unique_ptr<parallel::Strategy> strategy_;
   device::GemmPeak peak_;

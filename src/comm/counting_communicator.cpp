@@ -89,6 +89,13 @@ void CollectiveCounts::add_completed(std::int64_t row, double seconds) {
   ++target.num_completed;
 }
 
+void CollectiveCounts::set_trace(base::Trace* trace) {
+  trace_.reset();
+  if (trace != nullptr) {
+    trace_.emplace(*trace);
+  }
+}
+
 std::vector<CollectiveStats> CollectiveCounts::rows() const {
   std::vector<CollectiveStats> rows;
   for (const Row& row : rows_) {
@@ -117,8 +124,18 @@ void CountingCommunicator::land(Ticket known, double now_s) {
     if (flight.row >= 0 && flight.generation == counts_->generation()) {
       counts_->add_completed(flight.row, now_s - flight.started_s);
     }
+    if (auto* trace = counts_->trace(); trace != nullptr) {
+      trace->complete(flight.event, now_s);
+    }
     in_flight_.pop_front();
   }
+}
+
+std::int64_t CountingCommunicator::trace_start(CollectiveTrace& trace, const Collective& collective, double now_s) {
+  if (!traced_group_) {
+    traced_group_ = trace.group(inner_->name());
+  }
+  return trace.start(collective, *traced_group_, now_s);
 }
 
 Ticket CountingCommunicator::start(const Collective& collective) {
@@ -126,6 +143,9 @@ Ticket CountingCommunicator::start(const Collective& collective) {
   flight.row = counts_->count(collective, inner_->name(), inner_->size());
   flight.generation = counts_->generation();
   flight.started_s = base::now_s();
+  if (auto* trace = counts_->trace(); trace != nullptr) {
+    flight.event = trace_start(*trace, collective, flight.started_s);
+  }
   flight.ticket = inner_->start(collective);
   in_flight_.push_back(flight);
   expose(flight, base::now_s() - flight.started_s);
@@ -151,6 +171,9 @@ void CountingCommunicator::wait(Ticket ticket) {
   inner_->wait(ticket);
   const double now_s = base::now_s();
   expose(waited, now_s - started_s);
+  if (auto* trace = counts_->trace(); trace != nullptr) {
+    trace->waited(waited.event, started_s, now_s);
+  }
   land(ticket, now_s);
 }
 

@@ -1,13 +1,15 @@
 #pragma once
-// A decorator that counts and times every collective, for the record and for tests that hold a run to its plan. Its stats
-// are plain structs of its own: it knows nothing of records.
+// A decorator that counts and times every collective, for the record, for a trace and for tests that hold a run to its plan.
+// Its stats are plain structs of its own: it knows nothing of records.
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "comm/collective_trace.hpp"
 #include "comm/communicator.hpp"
 #include "comm/ring.hpp"
 
@@ -48,6 +50,11 @@ class CollectiveCounts {
   /// Changes with every reset: rows of an earlier generation are gone.
   [[nodiscard]] std::int64_t generation() const { return generation_; }
 
+  /// Collectives that start from here on, counted or not, become events of `trace`, which is lent for their life. nullptr:
+  /// none.
+  void set_trace(base::Trace* trace);
+  [[nodiscard]] CollectiveTrace* trace() { return trace_ ? &*trace_ : nullptr; }
+
  private:
   struct Key {
     Operation operation;
@@ -73,6 +80,7 @@ class CollectiveCounts {
   double exposed_s_ = 0;
   std::int64_t generation_ = 0;
   bool counting_ = true;
+  std::optional<CollectiveTrace> trace_;
 };
 
 class CountingCommunicator final : public Communicator {
@@ -98,14 +106,17 @@ class CountingCommunicator final : public Communicator {
     std::int64_t row = -1;
     std::int64_t generation = 0;
     double started_s = 0;
+    std::int64_t event = -1;  // of the trace
   };
   /// Takes off what is complete by now; `oldest_known` is known to be.
   void land(Ticket known, double now_s);
   void expose(const Flight& flight, double seconds);
+  [[nodiscard]] std::int64_t trace_start(CollectiveTrace& trace, const Collective& collective, double now_s);
 
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<CollectiveCounts> counts_;
   Ring<Flight> in_flight_;
+  std::optional<base::TraceName> traced_group_;  // this communicator's name in the trace
 };
 
 }  // namespace shardmark::comm

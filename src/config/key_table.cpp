@@ -204,6 +204,9 @@ std::vector<Key> run_keys() {
       unhashed(text("output.path", "the record's file; \"\" = a name from preset, technique, ranks and time",
                     SM_MEMBER(output.path))),
       unhashed(flag("output.overwrite", "false", "replace an existing record", SM_MEMBER(output.overwrite))),
+      unhashed(flag("output.trace", "false",
+                    "record when every rank computed, waited and communicated; `export --to trace` shows it; costs step time",
+                    SM_MEMBER(output.trace))),
       unhashed(
           text("output.gradients", "folder for gradients.safetensors of step 0; \"\" = none", SM_MEMBER(output.gradients))),
   };

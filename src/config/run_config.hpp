@@ -107,6 +107,7 @@ struct CheckpointSection {
 struct OutputSection {
   std::string path;
   bool overwrite = false;
+  bool trace = false;
   std::string gradients;
 };
 

@@ -62,6 +62,8 @@ class Reader {
     read_rows("telemetry", record.telemetry);
     read_rows("health", record.health);
     read_rows("transport", record.transport);
+    read_rows("trace", record.trace);
+    read_rows("trace_ranks", record.trace_ranks);
     return record;
   }
 

@@ -146,6 +146,32 @@ struct TransportRow {
   FixedText<16> path;  // SHM, TCP, P2P, IB, plugin, unknown
 };
 
+/// /trace: one row per event of a rank, by start; an event comes after those that enclose it.
+struct TraceRow {
+  std::int64_t rank = 0;
+  FixedText<16> lane;      // compute, communication
+  FixedText<16> category;  // step, phase, unit, wait; collective
+  FixedText<48> name;
+  FixedText<16> purpose;
+  FixedText<16> group;
+  FixedText<8> dtype;
+  std::int64_t step = -1;
+  std::int64_t tag = -1;
+  std::int64_t sequence = -1;
+  std::int64_t bytes = -1;
+  double start_s = 0;
+  double duration_s = kMissing;
+};
+
+/// /trace_ranks: one row per rank whose events are in /trace.
+struct TraceRankRow {
+  std::int64_t rank = 0;
+  std::int64_t num_events = 0;
+  std::int64_t num_dropped = 0;
+  double clock_offset_s = kMissing;
+  double clock_uncertainty_s = kMissing;
+};
+
 /// /summary: one row.
 struct SummaryRow {
   std::int64_t parameters = 0;
@@ -228,6 +254,8 @@ struct Record {
   std::vector<TelemetryRow> telemetry;
   std::vector<HealthRow> health;
   std::vector<TransportRow> transport;
+  std::vector<TraceRow> trace;  // empty unless output.trace
+  std::vector<TraceRankRow> trace_ranks;
 };
 
 }  // namespace shardmark::record

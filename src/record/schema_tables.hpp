@@ -54,6 +54,8 @@ class TableBuilder {
 [[nodiscard]] Table telemetry_table();
 [[nodiscard]] Table health_table();
 [[nodiscard]] Table transport_table();
+[[nodiscard]] Table trace_table();
+[[nodiscard]] Table trace_ranks_table();
 
 }  // namespace shardmark::record
 

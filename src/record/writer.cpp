@@ -269,6 +269,12 @@ void RecordWriter::append_health(std::span<const HealthRow> rows) {
 void RecordWriter::append_transport(std::span<const TransportRow> rows) {
   state_->append("transport", rows.data(), rows.size());
 }
+void RecordWriter::append_trace(std::span<const TraceRow> rows) {
+  state_->append("trace", rows.data(), rows.size());
+}
+void RecordWriter::append_trace_ranks(std::span<const TraceRankRow> rows) {
+  state_->append("trace_ranks", rows.data(), rows.size());
+}
 
 void RecordWriter::finish(const std::string& status, const std::string& error, int exit_code) {
   auto& state = *state_;

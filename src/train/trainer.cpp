@@ -39,7 +39,33 @@ Trainer::Trainer(TrainerParts parts)
                 communicator_.rank() == 0 && !parts_.quiet),
       total_steps_(parts_.config.measure.warmup_steps + parts_.config.measure.steps * parts_.config.measure.blocks),
       global_rows_(static_cast<std::size_t>(parts_.batch.global_batch)),
-      loss_scale_(at::zeros({}, at::kFloat)) {}
+      loss_scale_(at::zeros({}, at::kFloat)) {
+  if (parts_.trace != nullptr) {
+    trace_names_.emplace(*parts_.trace);
+    unit_trace_.emplace(*parts_.trace, parts_.workload.parameters());
+  }
+}
+
+Trainer::TraceNames::TraceNames(base::Trace& trace)
+    : step(trace.intern("step")),
+      data(trace.intern("data")),
+      forward(trace.intern("forward")),
+      backward(trace.intern("backward")),
+      gradients(trace.intern("gradients")),
+      optimizer(trace.intern("optimizer")),
+      evaluation(trace.intern("evaluation")) {}
+
+void Trainer::trace(base::TraceKind kind, base::TraceName TraceNames::*name, double start_s, double end_s) {
+  if (parts_.trace != nullptr) {
+    parts_.trace->add(kind, (*trace_names_).*name, start_s, end_s);
+  }
+}
+
+void Trainer::set_trace_step(std::int64_t step) {
+  if (parts_.trace != nullptr) {
+    parts_.trace->set_step(step);
+  }
+}
 
 Outcome Trainer::run() {
   const auto& measure = parts_.config.measure;
@@ -76,6 +102,7 @@ Outcome Trainer::run() {
 
 void Trainer::run_step(std::int64_t step, std::int64_t block) {
   parts_.communication.set_step(step);
+  set_trace_step(step);
   StepTimes times;
   parts_.strategy.begin_step();
   train_micro_steps(step, times);
@@ -87,7 +114,9 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   control.wait();
   result_.loss = control_[0];
   result_.stop = control_[1] > 0;
-  times.backward_s += base::now_s() - start;
+  double end = base::now_s();
+  times.backward_s += end - start;
+  trace(base::TraceKind::phase, &TraceNames::gradients, start, end);
   if (step == 0 && parts_.on_first_gradients) {
     parts_.on_first_gradients(parts_.strategy);
   }
@@ -96,16 +125,19 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   start = base::now_s();
   apply_update(step);
   parts_.strategy.end_step();
-  times.optimizer_s = base::now_s() - start;
+  end = base::now_s();
+  times.optimizer_s = end - start;
+  trace(base::TraceKind::phase, &TraceNames::optimizer, start, end);
   record_step(step, block, times);
 }
 
 void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
   const auto& batch = parts_.batch;
   double mark = base::now_s();
-  const auto lap = [&mark](double& phase) {
+  const auto lap = [&](double& phase, base::TraceName TraceNames::*name) {
     const double now = base::now_s();
     phase += now - mark;
+    trace(base::TraceKind::phase, name, mark, now);
     mark = now;
   };
   parts_.faults.reach(FaultPhase::data, step);
@@ -134,19 +166,22 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
     work_.samples += work.samples;
     work_.tokens += work.tokens;
     work_.padded_tokens += work.padded_tokens;
-    lap(times.data_s);
+    lap(times.data_s, &TraceNames::data);
     parts_.faults.reach(FaultPhase::forward, step);
     device::set_memory_phase(MemoryPhase::forward);
     parts_.strategy.begin_micro_step(micro);
     const torch::Tensor loss = parts_.workload.loss_sum(loaded);
     local_loss_ += static_cast<double>(*loss.const_data_ptr<float>());
-    lap(times.forward_s);
+    lap(times.forward_s, &TraceNames::forward);
     parts_.faults.reach(FaultPhase::backward, step);
     device::set_memory_phase(MemoryPhase::backward);
     // Divided by the global count before backward: nothing divides after the sum over ranks.
     torch::autograd::backward({loss}, {loss_scale_});
+    if (unit_trace_) {
+      unit_trace_->end_backward();
+    }
     parts_.strategy.end_micro_step();
-    lap(times.backward_s);
+    lap(times.backward_s, &TraceNames::backward);
   }
   local_loss_ /= targets;
 }
@@ -197,6 +232,8 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   exposed_mark_s_ = parts_.communication.counts().exposed_s();
   const double now = base::now_s();
   row.total_s = now - step_end_s_;
+  trace(base::TraceKind::step, &TraceNames::step, step_end_s_, now);
+  set_trace_step(-1);
   step_end_s_ = now;
   SM_CHECK(row.total_s > 0, "the clock went backwards");
   parts_.recorder.add(row);
@@ -260,6 +297,7 @@ double Trainer::evaluate() {
   // Every rank runs equally many passes, for a pass may gather parameters: one without rows left runs row 0 and forgets it.
   const std::int64_t most_rows = (rows + communicator_.size() - 1) / communicator_.size();
   std::array<double, 2> sums{};
+  const double start = base::now_s();
   parts_.strategy.begin_evaluation();
   for (std::int64_t done = 0; done < most_rows; done += kChunk) {
     const std::int64_t begin = first + done;
@@ -273,6 +311,7 @@ double Trainer::evaluate() {
   }
   parts_.strategy.end_evaluation();
   communicator_.all_reduce({sums.data(), 2, base::DType::fp64}, comm::Purpose::control, 0, order_of(parts_.config)).wait();
+  trace(base::TraceKind::phase, &TraceNames::evaluation, start, base::now_s());
   return sums[0] / sums[1];
 }
 

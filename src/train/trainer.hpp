@@ -5,16 +5,19 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/fault.hpp"
+#include "base/trace.hpp"
 #include "comm/factory.hpp"
 #include "config/run_config.hpp"
 #include "data/sampler.hpp"
 #include "metrics/recorder.hpp"
 #include "parallel/strategy.hpp"
 #include "train/progress.hpp"
+#include "train/unit_trace.hpp"
 #include "train/workload.hpp"
 
 namespace shardmark::train {
@@ -27,7 +30,8 @@ struct TrainerParts {
   comm::CommunicatorStack& communication;
   metrics::Recorder& recorder;
   base::FaultPlan& faults;
-  bool quiet = false;  // no progress
+  base::Trace* trace = nullptr;  // gets the events of this rank, but for collectives: CollectiveCounts::set_trace
+  bool quiet = false;            // no progress
   /// Micro-steps take their rows from the end of the rank's share: another order of additions, for proofs.
   bool reverse_rows = false;
   /// Called once gradients of step 0 are reduced, before clipping, on every rank; collective calls are allowed.
@@ -73,6 +77,15 @@ class Trainer {
     double lr = 0;
   };
 
+  /// Names of what the trainer itself makes events of.
+  struct TraceNames {
+    explicit TraceNames(base::Trace& trace);
+    base::TraceName step, data, forward, backward, gradients, optimizer, evaluation;
+  };
+
+  /// An event of the trace, if there is one.
+  void trace(base::TraceKind kind, base::TraceName TraceNames::*name, double start_s, double end_s);
+  void set_trace_step(std::int64_t step);
   void run_step(std::int64_t step, std::int64_t block);
   void train_micro_steps(std::int64_t step, StepTimes& times);
   /// The sums of losses and of requests to stop.
@@ -103,6 +116,8 @@ class Trainer {
   Outcome outcome_;
   bool last_finite_ = true;
   std::int64_t timed_skips_ = 0;  // timed steps without an update
+  std::optional<TraceNames> trace_names_;
+  std::optional<UnitTrace> unit_trace_;
 };
 
 }  // namespace shardmark::train

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "comm/counting_communicator.hpp"
 #include "comm/dry_run_communicator.hpp"
 #include "comm/self_communicator.hpp"
@@ -88,6 +89,23 @@ void add_communicators() {
   add_collective("counted dry run", std::make_shared<CountingCommunicator>(std::make_unique<DryRunCommunicator>(0, 2)));
   add_progress("bare", std::make_shared<Endless>());
   add_progress("counted", std::make_shared<CountingCommunicator>(std::make_unique<Endless>()));
+}
+
+/// What output.trace adds: an event of the trainer with its two readings of the clock, and a collective with its wait (beside
+/// "collective, counted dry run"). The trace holds the events of all batches: what it drops costs less.
+void add_trace() {
+  auto trace = std::make_shared<shardmark::base::Trace>();
+  const auto name = trace->intern("phase");
+  add("trace event", [trace, name](std::int64_t /*i*/) {
+    const double start_s = shardmark::base::now_s();
+    trace->add(shardmark::base::TraceKind::phase, name, start_s, shardmark::base::now_s());
+    SM_CHECK(trace->num_dropped() == 0, "the trace is full");
+  });
+  auto counting = std::make_shared<CountingCommunicator>(std::make_unique<DryRunCommunicator>(0, 2));
+  auto of_collectives = std::make_shared<shardmark::base::Trace>();
+  counting->counts().set_trace(of_collectives.get());
+  // The trace lives as long as what makes its events.
+  add_collective("traced dry run", std::shared_ptr<Communicator>(counting.get(), [counting, of_collectives](Communicator*) {}));
 }
 
 void add_allocations() {
@@ -220,6 +238,7 @@ int main(int argc, char** argv) {
     at::set_num_threads(1);
     add("clock reading", [](std::int64_t /*i*/) { benchmark::DoNotOptimize(shardmark::base::now_s()); });
     add_communicators();
+    add_trace();
     add_allocations();
     add_row();
     add_gradient_hook(false);

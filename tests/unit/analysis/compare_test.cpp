@@ -123,6 +123,17 @@ TEST(Fairness, DefinitionVersionBatchAndModelSize) {
   expect_unlike(a, b, "model size");
 }
 
+TEST(Fairness, ATracedRunMeetsTracedRunsOnly) {
+  const Record plain = make({});
+  Record off = make({.file = "b.h5"});
+  set_key(off, "output.trace", "false");
+  EXPECT_THAT(differing_keys(plain, off), IsEmpty());
+  Record traced = make({.file = "b.h5"});
+  set_key(traced, "output.trace", "true");
+  EXPECT_THAT(differing_keys(traced, traced), IsEmpty());
+  expect_unlike(plain, traced, "output.trace");
+}
+
 TEST(Fairness, AllDifferencesAreNamed) {
   Record b = make({.file = "b.h5", .rows_per_rank = 16});
   set_key(b, "optimizer.lr", "0.5");

@@ -134,7 +134,7 @@ TEST(Print, ANameWithALineBreakStaysInItsComment) {
 }
 
 TEST(Hash, SeesEveryKeyThatMattersAndNoOther) {
-  const std::set<std::string> unseen{"output.path",       "output.overwrite", "output.gradients",
+  const std::set<std::string> unseen{"output.path",       "output.overwrite", "output.trace",        "output.gradients",
                                      "checkpoint.export", "comm.deadline_s",  "comm.init_deadline_s"};
   const std::uint64_t hash = config_hash(load_preset({}));
   for (const auto& key : keys()) {

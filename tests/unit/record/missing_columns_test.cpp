@@ -74,6 +74,8 @@ std::span<const std::byte> bytes_of(const Record& record, const std::string& nam
          : name == "telemetry"   ? bytes(record.telemetry)
          : name == "health"      ? bytes(record.health)
          : name == "transport"   ? bytes(record.transport)
+         : name == "trace"       ? bytes(record.trace)
+         : name == "trace_ranks" ? bytes(record.trace_ranks)
                                  : std::span<const std::byte>{};
 }
 
