@@ -86,15 +86,10 @@ std::string render_json(const TextTable& table, const std::optional<std::string>
 }
 
 std::string render_csv(const TextTable& table) {
-  std::string text;
-  const auto add_line = [&](const std::vector<Cell>& cells) {
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      text += (i > 0 ? "," : "") + csv_text(cells[i]);
-    }
-    text += "\n";
-  };
-  add_line({table.columns.begin(), table.columns.end()});
-  std::ranges::for_each(table.rows, add_line);
+  std::string text = csv_line({table.columns.begin(), table.columns.end()});
+  for (const auto& row : table.rows) {
+    text += csv_line(row);
+  }
   return text;
 }
 
@@ -159,6 +154,14 @@ Format parse_format(const std::string& name) {
     return Format::md;
   }
   throw base::ConfigError("--format " + name + ": accepted are table, json, csv, md");
+}
+
+std::string csv_line(const std::vector<Cell>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    line += (i > 0 ? "," : "") + csv_text(cells[i]);
+  }
+  return line + "\n";
 }
 
 std::string render(const TextTable& table, Format format, const std::optional<std::string>& verdict) {

@@ -25,4 +25,7 @@ enum class Format { table, json, csv, md };
 [[nodiscard]] std::string render(const TextTable& table, Format format,
                                  const std::optional<std::string>& verdict = std::nullopt);
 
+/// One row as CSV, with its line end.
+[[nodiscard]] std::string csv_line(const std::vector<Cell>& cells);
+
 }  // namespace shardmark::analysis

@@ -16,6 +16,7 @@ void add_plan_command(CLI::App& program, Action& chosen);
 void add_verify_command(CLI::App& program, Action& chosen);
 void add_doctor_command(CLI::App& program, Action& chosen);
 void add_show_command(CLI::App& program, Action& chosen);
+void add_export_command(CLI::App& program, Action& chosen);
 void add_compare_command(CLI::App& program, Action& chosen);
 void add_list_command(CLI::App& program, Action& chosen);
 void add_explain_command(CLI::App& program, Action& chosen);

@@ -26,6 +26,7 @@ int run_program(int argc, char** argv) {
   add_doctor_command(program, chosen);
 #endif
   add_show_command(program, chosen);
+  add_export_command(program, chosen);
   add_compare_command(program, chosen);
   add_list_command(program, chosen);
   add_explain_command(program, chosen);

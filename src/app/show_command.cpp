@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "analysis/record_cells.hpp"
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "base/log.hpp"
@@ -20,37 +20,6 @@ namespace {
 
 using analysis::Cell;
 using analysis::TextTable;
-
-Cell cell_of(const record::Column& column, const void* row) {
-  const auto* at = static_cast<const char*>(row) + column.offset;
-  if (column.type == record::ColumnType::text) {
-    return std::string(at, strnlen(at, column.size));
-  }
-  if (column.type == record::ColumnType::int64) {
-    std::int64_t value = 0;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  double value = 0;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-template <typename Row>
-TextTable as_table(const std::string& name, const std::vector<Row>& rows) {
-  TextTable text;
-  for (const auto& column : record::table(name).columns) {
-    text.columns.push_back(column.name);
-  }
-  for (const auto& row : rows) {
-    std::vector<Cell> cells;
-    for (const auto& column : record::table(name).columns) {
-      cells.push_back(cell_of(column, &row));
-    }
-    text.rows.push_back(std::move(cells));
-  }
-  return text;
-}
 
 /// Attributes and summary, one value a row.
 TextTable overview(const record::Record& record) {
@@ -79,7 +48,8 @@ TextTable overview(const record::Record& record) {
   add("attempt", a.attempt);
   for (const auto& row : record.summary) {
     for (const auto& column : record::table("summary").columns) {
-      text.rows.push_back({column.name, cell_of(column, &row), column.unit == "1" ? std::string() : column.unit});
+      text.rows.push_back({column.name, analysis::cell_of(column, reinterpret_cast<const std::byte*>(&row)),
+                           column.unit == "1" ? std::string() : column.unit});
     }
   }
   return text;
@@ -111,14 +81,10 @@ base::ExitCode show(const std::string& file, const std::string& format_name, con
   if (record.partial) {
     base::log_warning(fmt::format("{} is what an interrupted run left: {} step rows", record.path, record.steps.size()));
   }
-  const std::map<std::string, TextTable> tables{{"overview", overview(record)},
-                                                {"ranks", as_table("ranks", record.ranks)},
-                                                {"environment", as_table("environment", record.environment)},
-                                                {"config_keys", as_table("config_keys", record.config_keys)},
-                                                {"steps", as_table("steps", record.steps)},
-                                                {"memory", as_table("memory", record.memory)},
-                                                {"collectives", as_table("collectives", record.collectives)},
-                                                {"checks", as_table("checks", record.checks)}};
+  std::map<std::string, TextTable> tables{{"overview", overview(record)}};
+  for (const char* name : {"ranks", "environment", "config_keys", "steps", "memory", "collectives", "checks"}) {
+    tables.emplace(name, analysis::text_table(record, name));
+  }
   if (!tables.contains(table_name) && table_name != "") {
     throw base::ConfigError("--table " + table_name +
                             ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks");

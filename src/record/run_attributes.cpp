@@ -1,5 +1,6 @@
 #include "record/run_attributes.hpp"
 
+#include "record/attribute_values.hpp"
 #include "record/hdf5_table.hpp"
 
 namespace shardmark::record {
@@ -46,6 +47,12 @@ struct Read {
 };
 
 }  // namespace
+
+std::vector<std::pair<std::string, AttributeValue>> attribute_values(const RunAttributes& attributes) {
+  std::vector<std::pair<std::string, AttributeValue>> values;
+  for_each_attribute(attributes, [&](const char* name, const auto& value) { values.emplace_back(name, value); });
+  return values;
+}
 
 void write_run_attributes(hid_t root, const RunAttributes& attributes, const std::string& path) {
   for_each_attribute(attributes, Write{root, path});
