@@ -233,8 +233,7 @@ std::vector<std::string> trace_warnings(const Record& record) {
   double worst_s = 0;
   for (const auto& row : record.trace_ranks) {
     if (row.num_dropped > 0) {
-      warnings.push_back(
-          fmt::format("rank {}: {} events beyond the first {} were dropped", row.rank, row.num_dropped, row.num_events));
+      warnings.push_back(fmt::format("rank {}: {} events were kept and {} dropped", row.rank, row.num_events, row.num_dropped));
     }
     worst_s = std::max(worst_s, row.clock_uncertainty_s);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "world/clock_offset.hpp"
 
 namespace shardmark::app {
+namespace {
+
+// Other ranks end the job two seconds after a failure: rank 0 must have closed the record by then, on a slow disk too.
+constexpr std::size_t kMostAfterFailure = 50'000;
+
+}  // namespace
 
 RunTrace::RunTrace(world::World& world, comm::CommunicatorStack& communication) : world_(world), communication_(communication) {
   world_.collectively("the memory of output.trace", [&] { events_ = std::make_unique<base::Trace>(); });
@@ -55,8 +62,17 @@ void RunTrace::write(record::RecordWriter* writer) {
 void RunTrace::write_own(record::RecordWriter& writer) {
   if (ranks_written_ == 0) {
     ++ranks_written_;
-    writer.append_trace(metrics::trace_rows(world_.rank(), *events_, clock_));
-    writer.append_trace_ranks(std::vector{metrics::trace_rank_row(world_.rank(), *events_, clock_)});
+    const auto rows = metrics::trace_rows(world_.rank(), *events_, clock_);
+    const std::span<const record::TraceRow> latest = std::span(rows).last(std::min(rows.size(), kMostAfterFailure));
+    auto about = metrics::trace_rank_row(world_.rank(), *events_, clock_);
+    about.num_events = static_cast<std::int64_t>(latest.size());
+    about.num_dropped += static_cast<std::int64_t>(rows.size() - latest.size());
+    writer.append_trace(latest);
+    writer.append_trace_ranks(std::span(&about, 1));
+    if (about.num_dropped > 0) {
+      base::log_warning(
+          fmt::format("output.trace: of rank 0's events {} are kept and {} dropped", about.num_events, about.num_dropped));
+    }
   }
   if (ranks_written_ < world_.size()) {
     base::log_warning(

@@ -26,8 +26,8 @@ class RunTrace {
   /// Rank after rank into rank 0's record, so that rank 0 holds the rows of one rank beside its own. Says what was dropped.
   /// `writer` is nullptr elsewhere. Collective. Throws IoError on rank 0 alone.
   void write(record::RecordWriter* writer);
-  /// On rank 0 after a failure: its own events, without communicating, unless ranks' events are there already. Says what is
-  /// missing. Throws IoError.
+  /// On rank 0 after a failure: the latest of its own events, without communicating, unless ranks' events are there already.
+  /// Says what is missing. Throws IoError.
   void write_own(record::RecordWriter& writer);
 
  private:

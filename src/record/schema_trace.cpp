@@ -41,8 +41,8 @@ Table trace_ranks_table() {
   return TableBuilder("trace_ranks", sizeof(TraceRankRow), "one row per rank whose events are in /trace")
       .SM_COLUMN(TraceRankRow, rank, "1", "world rank", "MPI", "", "after a failure rank 0 alone")
       .SM_COLUMN(TraceRankRow, num_events, "1", "rows of the rank in /trace", "trainer")
-      .SM_COLUMN(TraceRankRow, num_dropped, "1", "events beyond the memory for them, the latest of the run: not in /trace",
-                 "trainer")
+      .SM_COLUMN(TraceRankRow, num_dropped, "1", "events that are not in /trace: the latest ones, beyond the memory for them",
+                 "trainer", "", "after a failure the earliest ones too: the record must be closed in time")
       .SM_COLUMN(TraceRankRow, clock_offset_s, "s", "clock of the rank's host - clock of rank 0's host, at the start",
                  "the shortest of some round trips", "", "drift during the run is not corrected")
       .SM_COLUMN(TraceRankRow, clock_uncertainty_s, "s", "largest error of clock_offset_s when it was measured; 0 on one host",

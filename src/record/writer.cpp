@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr hsize_t kChunkRows = 64;
+constexpr hsize_t kTraceChunkRows = 1024;  // hundreds of thousands of rows come at once
 // HDF5 writes its own pages beside the rows, and may report success on a disk that fills up underneath it: so space is
 // looked at before every write.
 constexpr long long kSpareBytes = 1 << 20;
@@ -118,7 +119,8 @@ struct RecordWriter::State {
     const hsize_t unlimited = H5S_UNLIMITED;
     const DataspaceHandle space(H5Screate_simple(1, &none, &unlimited), "H5Screate_simple", partial);
     const PropertyHandle layout(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate", partial);
-    hdf5_check(H5Pset_chunk(layout.get(), 1, &kChunkRows), "H5Pset_chunk", partial);
+    const hsize_t chunk_rows = table.name == "trace" ? kTraceChunkRows : kChunkRows;
+    hdf5_check(H5Pset_chunk(layout.get(), 1, &chunk_rows), "H5Pset_chunk", partial);
     hdf5_check(H5Pset_fletcher32(layout.get()), "H5Pset_fletcher32", partial);
     hdf5_check(H5Pset_obj_track_times(layout.get(), false), "H5Pset_obj_track_times", partial);
     opened.dataset = DatasetHandle(

@@ -158,13 +158,14 @@ def test_what_does_not_fit_is_dropped_and_said(program):
     """A micro-step of mlp has 9 events, 75,000 micro-steps 675,000; the memory holds 599,186 of 56 bytes."""
     path = program.folder / "long.h5"
     done = program.alone("run", "mlp", "--technique", "single", "-o", path, "--set", "output.trace=true", "--set", "data.accumulation=500",
-                         "--set", "data.micro_batch=1", "--set", "measure.steps=147", "--set", "measure.blocks=1")
+                         "--set", "data.micro_batch=1", "--set", "measure.warmup_steps=3", "--set", "measure.steps=147", "--set",
+                         "measure.blocks=1")
     assert done.returncode == 0, done.stderr
     about = table(path, "trace_ranks").iloc[0]
     assert about.num_events == len(table(path, "trace")) == (32 << 20) // 56 and about.num_dropped > 75000
     assert f"rank 0 kept its first {about.num_events:.0f} events and dropped the {about.num_dropped:.0f} after them" in done.stderr
     told = export(program, path, "trace")
-    assert f"{about.num_dropped:.0f} events beyond the first" in told.stderr
+    assert f"{about.num_events:.0f} events were kept and {about.num_dropped:.0f} dropped" in told.stderr
     check_format(json.loads(path.with_suffix(".trace.json").read_text())["traceEvents"], 1)
 
 
@@ -177,6 +178,19 @@ def test_a_failed_run_keeps_what_rank_0_knows_and_says_so(program):
     assert set(table(path, "trace").step) == set(range(-1, 31))
     told = export(program, path, "trace")
     assert "1 of 3 ranks: status failed" in told.stderr
+    check_format(json.loads(path.with_suffix(".trace.json").read_text())["traceEvents"], 1)
+
+
+def test_a_failed_run_keeps_its_latest_events_only(program):
+    """Some 9 events a micro-step, of which 50,000 are kept: 6,500 micro-steps before the fault have more."""
+    code, errors, _ = run_job(program.folder, 1, BINARY, "run", "mlp", "--technique", "single", "-o", "x.h5", "--set", "output.trace=true",
+                              "--set", "data.accumulation=500", "--set", "data.micro_batch=1", fault="0:backward:13:nan")
+    path = program.folder / "x.h5"
+    about, trace = table(path, "trace_ranks").iloc[0], table(path, "trace")
+    assert code == 8 and about.num_events == len(trace) == 50000 and about.num_dropped > 6500 * 9 - 50000
+    assert f"of rank 0's events 50000 are kept and {about.num_dropped:.0f} dropped" in errors
+    assert trace.step.max() == 13 and 0 not in set(trace.step), "the latest"
+    export(program, path, "trace")
     check_format(json.loads(path.with_suffix(".trace.json").read_text())["traceEvents"], 1)
 
 

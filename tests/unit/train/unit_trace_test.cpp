@@ -2,12 +2,11 @@
 
 #include "train/unit_trace.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +19,11 @@ using Lines = std::vector<std::string>;
 class Listener final : public model::UnitObserver {
  public:
   void before_forward(std::int64_t unit, bool input_needs_gradient) override {
-    calls.push_back("F" + std::to_string(unit) + (input_needs_gradient ? "+" : ""));
+    calls.push_back(fmt::format("F{}{}", unit, input_needs_gradient ? "+" : ""));
   }
-  void after_forward(std::int64_t unit) override { calls.push_back("D" + std::to_string(unit)); }
-  void before_backward(std::int64_t unit) override { calls.push_back("B" + std::to_string(unit)); }
-  void after_input_gradient(std::int64_t unit) override { calls.push_back("I" + std::to_string(unit)); }
+  void after_forward(std::int64_t unit) override { calls.push_back(fmt::format("D{}", unit)); }
+  void before_backward(std::int64_t unit) override { calls.push_back(fmt::format("B{}", unit)); }
+  void after_input_gradient(std::int64_t unit) override { calls.push_back(fmt::format("I{}", unit)); }
   Lines calls;
 };
 
@@ -71,7 +70,7 @@ Lines nested(const base::Trace& trace) {
       ends.pop_back();
     }
     EXPECT_TRUE(ends.empty() || event.end_s <= ends.back()) << trace.text_of(event.name) << " reaches out";
-    lines.push_back(std::string(ends.size(), ' ') + trace.text_of(event.name));
+    lines.push_back(fmt::format("{:{}}{}", "", ends.size(), trace.text_of(event.name)));
     ends.push_back(event.end_s);
   }
   return lines;
