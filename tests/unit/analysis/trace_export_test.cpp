@@ -154,8 +154,9 @@ TEST(TraceExport, WarnsOfMissingRanksDroppedEventsAndUnsureClocks) {
   record.trace_ranks[0].num_events = 10;
   record.trace_ranks[0].num_dropped = 5;
   record.trace_ranks[0].clock_uncertainty_s = 2e-6;
-  EXPECT_THAT(trace_warnings(record), ElementsAre(HasSubstr("1 of 4 ranks: status failed"),
-                                                  HasSubstr("rank 0: 10 events were kept and 5 dropped"), HasSubstr("within 2 us")));
+  EXPECT_THAT(trace_warnings(record),
+              ElementsAre(HasSubstr("1 of 4 ranks: status failed"), HasSubstr("rank 0: 10 events were kept and 5 dropped"),
+                          HasSubstr("within 2 us")));
 }
 
 }  // namespace
