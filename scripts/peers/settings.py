@@ -12,6 +12,7 @@ PROGRAM = pathlib.Path(os.environ.get("SHARDMARK_BINARY") or ROOT / "build" / "s
 
 # What a peer would have to be taught first; the value it supports.
 FIXED = {"model.activation_checkpointing": False, "technique.accumulation": "sync", "technique.shard_group": 0,
+         "technique.offload": "none",
          "precision.parameters": "fp32", "precision.compute": "fp32", "precision.reduce": "fp32", "precision.state": "fp32",
          "optimizer.clip_norm": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0}
 

@@ -56,13 +56,14 @@ std::vector<Column> compare_columns() {
       .add("file", ColumnType::text, {.unit = "", .definition = "the record's file name"})
       .add("note", ColumnType::text,
            {.unit = "", .definition = "why a record is not compared, or \"not steady\" where step times still drift"});
-  for (const char* category :
-       {"parameters", "gradients", "optimizer_state", "gathered", "buckets", "activations", "workspace", "other", "total"}) {
+  for (const char* category : {"parameters", "gradients", "optimizer_state", "offloaded", "gathered", "buckets", "activations",
+                               "workspace", "other", "total"}) {
     columns.add((std::string(category) + "_bytes").c_str(), ColumnType::float64,
                 {.unit = "bytes",
                  .definition = "largest of this category on any rank over the whole run (--memory)",
                  .formula = "max over ranks of memory.peak_bytes where phase = run",
-                 .traps = "peaks of different categories come at different moments: they do not add up to the total"});
+                 .traps = "peaks of different categories come at different moments: they do not add up to the total; offloaded "
+                          "is host memory (technique.offload), on a CPU part of the total"});
   }
   columns
       .add("rank_shardmark", ColumnType::int64,
@@ -104,7 +105,8 @@ std::vector<Column> plan_columns() {
       .add("fits", ColumnType::text,
            {.unit = "",
             .definition = "\"no\", or \"before activations\" where the predicted peak is within --memory",
-            .traps = "a plan that fits before activations still needs room for them"})
+            .traps = "a plan that fits before activations still needs room for them; what is offloaded is in host memory, "
+                     "which neither this nor the total counts"})
       .add("step_time_s", ColumnType::float64, {.unit = "s", .definition = "missing without a model of the machine"})
       .add("wire_bytes_per_step", ColumnType::float64,
            {.unit = "bytes",

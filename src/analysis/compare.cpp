@@ -292,8 +292,9 @@ Comparison compare(const std::vector<Record>& records) {
 }
 
 TextTable memory_table(const std::vector<Record>& records) {
-  constexpr std::array<std::string_view, 9> kCategories{"parameters",  "gradients", "optimizer_state", "gathered", "buckets",
-                                                        "activations", "workspace", "other",           "total"};
+  constexpr std::array<std::string_view, 10> kCategories{"parameters", "gradients", "optimizer_state", "offloaded",
+                                                         "gathered",   "buckets",   "activations",     "workspace",
+                                                         "other",      "total"};
   TextTable table;
   table.columns = {"preset", "technique", "world_size"};
   for (const auto category : kCategories) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,10 @@ struct PlanArguments {
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
+/// Where training runs: host memory beside it is shown, but does not have to fit there.
 std::int64_t sum(const device::CategoryBytes& bytes) {
-  std::int64_t total = 0;
-  for (const auto part : bytes) {
-    total += part;
-  }
-  return total;
+  const auto all = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  return all - bytes[static_cast<std::size_t>(device::MemoryCategory::offloaded)];
 }
 
 /// The larger of forward, backward and optimizer, by category.
@@ -71,7 +70,7 @@ void add_rows(analysis::TextTable& table, const std::string& technique, const pa
   for (const auto& [phase, bytes] : phases) {
     for (const auto category :
          {device::MemoryCategory::parameters, device::MemoryCategory::gradients, device::MemoryCategory::optimizer_state,
-          device::MemoryCategory::gathered, device::MemoryCategory::buckets}) {
+          device::MemoryCategory::offloaded, device::MemoryCategory::gathered, device::MemoryCategory::buckets}) {
       const auto c = static_cast<std::size_t>(category);
       add(phase, std::string(device::name_of(category)), (*bytes)[c], plan.persistent[c]);
     }

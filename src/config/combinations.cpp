@@ -41,6 +41,12 @@ std::vector<std::string> impossible_combinations(const RunConfig& config, const 
         "precision.state = \"bf16\" does not go with optimizer.name = \"adamw8bit\", whose states are 8-bit codes: leave it at "
         "fp32, or use adamw");
   });
+  refuse(config.technique.offload == "optimizer" && config.optimizer.name == "sgd" && config.optimizer.momentum == 0,
+         {"technique.offload", "optimizer.name", "optimizer.momentum"}, [] {
+           return std::string(
+               "technique.offload = \"optimizer\" has nothing to offload: optimizer.name = \"sgd\" with optimizer.momentum = 0 "
+               "keeps no states; set optimizer.momentum, choose another optimizer, or leave technique.offload at none");
+         });
   // resolve_batch knows the ranks and checks the rest.
   const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
   refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {

@@ -137,6 +137,8 @@ std::vector<Key> technique_keys() {
                      "fsdp: consecutive ranks that share one copy; 0 = all", SM_MEMBER(technique.shard_group)),
       choice("technique.accumulation", {"sync", "no_sync"}, "reduce every micro-step, or once after the last",
              SM_MEMBER(technique.accumulation)),
+      choice("technique.offload", {"none", "optimizer"}, "optimizer: its states rest in host memory, and updates run there",
+             SM_MEMBER(technique.offload)),
       number("technique.persistence_threshold", {"0", {.low = 0, .high = 1e12}},
              "zero3, fsdp: tensors of fewer elements stay whole", SM_MEMBER(technique.persistence_threshold)),
       number("technique.live_parameters_mb", {"0.0", {.low = 0, .high = 1e9}, "MiB"},

@@ -58,6 +58,7 @@ struct TechniqueSection {
   WordOrNumber reshard_after_forward;  // true, false, k
   WordOrNumber shard_group;            // "node", or ranks; 0 = all
   std::string accumulation;            // sync, no_sync
+  std::string offload;                 // none, optimizer
   std::int64_t persistence_threshold = 0;
   double live_parameters_mb = 0;  // MiB; 0 = no limit
   std::string unused_parameters;  // error, allow

@@ -275,8 +275,8 @@ class LedgerAllocator final : public c10::Allocator {
 }  // namespace
 
 std::string_view name_of(MemoryCategory category) {
-  constexpr std::array<std::string_view, kNumMemoryCategories> names{"parameters", "gradients",   "optimizer_state", "gathered",
-                                                                     "buckets",    "activations", "workspace",       "other"};
+  constexpr std::array<std::string_view, kNumMemoryCategories> names{
+      "parameters", "gradients", "optimizer_state", "offloaded", "gathered", "buckets", "activations", "workspace", "other"};
   return names[static_cast<std::size_t>(category)];
 }
 

@@ -13,13 +13,14 @@ enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
   optimizer_state,
+  offloaded,  // host memory wherever training runs: states of an offloaded optimizer, and what is staged for it
   gathered,
   buckets,
   activations,
   workspace,
   other
 };
-inline constexpr std::size_t kNumMemoryCategories = 8;
+inline constexpr std::size_t kNumMemoryCategories = 9;
 
 enum class MemoryPhase : std::uint8_t { init, forward, backward, optimizer };
 inline constexpr std::size_t kNumMemoryPhases = 4;

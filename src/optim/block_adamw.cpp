@@ -63,7 +63,7 @@ std::vector<std::string> kind_names() {
 
 class BlockAdamW final : public StatefulOptimizer {
  public:
-  explicit BlockAdamW(const OptimizerOptions& options) : StatefulOptimizer(kind_names()), options_(options) {}
+  explicit BlockAdamW(const OptimizerOptions& options) : StatefulOptimizer(kind_names(), options), options_(options) {}
 
   void update(std::size_t range, double lr, float coefficient) override {
     for (const auto& segment : layouts()[range].segments) {

@@ -9,6 +9,7 @@
 #include "device/memory_ledger.hpp"
 #include "kernels/adam8bit.hpp"
 #include "optim/block_adamw.hpp"
+#include "optim/offloaded_optimizer.hpp"
 #include "optim/stateful_optimizer.hpp"
 
 namespace shardmark::optim {
@@ -37,7 +38,7 @@ struct Piece {
 class FusedOptimizer : public StatefulOptimizer {
  public:
   FusedOptimizer(OptimizerOptions options, std::vector<std::string> state_names)
-      : StatefulOptimizer(std::move(state_names)), options_(std::move(options)) {}
+      : StatefulOptimizer(std::move(state_names), options), options_(std::move(options)) {}
 
   void update(std::size_t range, double lr, float coefficient) override {
     for (const auto& piece : pieces_[range]) {
@@ -181,9 +182,7 @@ class Adam final : public FusedOptimizer {
   bool decoupled_;
 };
 
-}  // namespace
-
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
+std::unique_ptr<Optimizer> make_update_rule(const OptimizerOptions& options) {
   if (options.name == "sgd") {
     return std::make_unique<Sgd>(options);
   }
@@ -194,6 +193,24 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
     return make_block_adamw(options);
   }
   throw base::ConfigError("optimizer.name = \"" + options.name + "\": accepted are sgd, adam, adamw, adamw8bit");
+}
+
+}  // namespace
+
+void Optimizer::finish(std::size_t /*range*/) {}
+
+device::CategoryBytes Optimizer::persistent_bytes(const std::vector<RangeLayout>& ranges, base::DType /*parameters*/,
+                                                  base::DType /*gradients*/) const {
+  device::CategoryBytes bytes{};
+  for (const auto& range : ranges) {
+    bytes[static_cast<std::size_t>(device::MemoryCategory::optimizer_state)] += state_bytes(range);
+  }
+  return bytes;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
+  auto rule = make_update_rule(options);
+  return options.offload ? make_offloaded(std::move(rule), options.offload()) : std::move(rule);
 }
 
 std::int64_t state_block(const std::string& name) {

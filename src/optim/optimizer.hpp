@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "device/copy_queue.hpp"
+#include "device/memory_ledger.hpp"
 
 namespace shardmark::optim {
 
@@ -21,6 +23,9 @@ struct OptimizerOptions {
   double weight_decay = 0;
   double momentum = 0;
   base::DType state = base::DType::fp32;  // fp32 or bf16: how states rest; arithmetic is fp32
+  /// Makes the queue through which ranges are copied to states that rest in host memory, and back; empty: states rest beside
+  /// the parameters.
+  device::MakeCopyQueue offload = nullptr;
 };
 
 /// A part [begin, end) of a range whose elements are updated alike.
@@ -65,16 +70,23 @@ class Optimizer {
   virtual void unbind() = 0;
   /// Cuts the states anew, one kind after another, so that no two layouts stand side by side whole.
   virtual void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) = 0;
-  /// Starts one update of all ranges.
+  /// Starts one update of all ranges, in their order. Gradients are final from here on.
   virtual void begin_step() = 0;
   /// Updates one range with learning rate `lr`, gradients scaled by `coefficient` first (they may be left scaled). Local; the
   /// caller has reduced them.
   virtual void update(std::size_t range, double lr, float coefficient) = 0;
+  /// Returns when the new parameters of a range are in place: called for each range of a step after its update.
+  virtual void finish(std::size_t range);
+  /// So many further ranges are best updated between the update of a range and its `finish`, which else waits.
+  [[nodiscard]] virtual std::size_t lag() const { return 0; }
 
   [[nodiscard]] virtual const std::vector<std::string>& state_names() const = 0;  // "exp_avg", "exp_avg_sq", "momentum_buffer"
   [[nodiscard]] virtual const std::vector<std::vector<at::Tensor>>& states() const = 0;
   /// Bytes of all states of a range.
   [[nodiscard]] virtual std::int64_t state_bytes(const RangeLayout& range) const = 0;
+  /// Bytes that persist while such ranges are bound, whose parameters and gradients rest in these types.
+  [[nodiscard]] virtual device::CategoryBytes persistent_bytes(const std::vector<RangeLayout>& ranges, base::DType parameters,
+                                                               base::DType gradients) const;
   /// Tensors of fewer elements are marked in segments; 0 = none are treated apart.
   [[nodiscard]] virtual std::int64_t small_below() const { return 0; }
   /// Updates applied so far.

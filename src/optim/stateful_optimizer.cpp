@@ -7,8 +7,10 @@
 
 namespace shardmark::optim {
 
-StatefulOptimizer::StatefulOptimizer(std::vector<std::string> state_names)
-    : state_names_(std::move(state_names)), step_(at::zeros({}, at::kFloat)) {}
+StatefulOptimizer::StatefulOptimizer(std::vector<std::string> state_names, const OptimizerOptions& options)
+    : state_names_(std::move(state_names)),
+      category_(options.offload ? device::MemoryCategory::offloaded : device::MemoryCategory::optimizer_state),
+      step_(at::zeros({}, at::kFloat)) {}
 
 void StatefulOptimizer::bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) {
   layouts_.clear();
@@ -74,7 +76,7 @@ std::int64_t StatefulOptimizer::state_bytes(const RangeLayout& range) const {
 }
 
 at::Tensor StatefulOptimizer::zeroed(const RangeLayout& range, std::size_t kind) const {
-  const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
+  const device::MemoryScope scope(category_);
   return at::zeros({numel_of(range, kind)}, type_of(kind));
 }
 

@@ -15,7 +15,7 @@ namespace shardmark::optim {
 
 class StatefulOptimizer : public Optimizer {
  public:
-  explicit StatefulOptimizer(std::vector<std::string> state_names);
+  StatefulOptimizer(std::vector<std::string> state_names, const OptimizerOptions& options);
 
   void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) override;
   void unbind() override { release(); }
@@ -54,6 +54,7 @@ class StatefulOptimizer : public Optimizer {
   [[nodiscard]] at::Tensor zeroed(const RangeLayout& range, std::size_t kind) const;
 
   std::vector<std::string> state_names_;
+  device::MemoryCategory category_;   // of the states
   std::vector<RangeLayout> layouts_;  // of the states
   std::vector<std::vector<at::Tensor>> states_;
   bool relayouted_ = false;  // states_ wait for their ranges

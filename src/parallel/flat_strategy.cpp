@@ -223,9 +223,15 @@ std::string FlatStrategy::describe_nonfinite() {
 void FlatStrategy::update(double lr, float coefficient) {
   const torch::NoGradGuard no_grad;
   optimizer_->begin_step();
-  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
-    optimizer_->update(g, lr, coefficient);
-    parameters_->publish(g);
+  const std::size_t lag = optimizer_->lag();
+  for (std::size_t g = 0; g < num_trainable_groups_ + lag; ++g) {
+    if (g < num_trainable_groups_) {
+      optimizer_->update(g, lr, coefficient);
+    }
+    if (g >= lag) {
+      optimizer_->finish(g - lag);
+      parameters_->publish(g - lag);
+    }
     if (gather_) {
       gather_->progress();
     }

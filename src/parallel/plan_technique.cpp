@@ -38,8 +38,11 @@ TechniquePlan plan_technique(const std::string& technique, const StrategyOptions
   const std::int64_t shards = optimizer->small_below() > 0 ? policy.shards : 1;
   for (shape.shard = 0; shape.shard < shards; ++shape.shard) {
     const auto persistent = predicted_persistent(groups, policy, options.precision, shape);
-    constexpr auto kStates = static_cast<std::size_t>(device::MemoryCategory::optimizer_state);
-    if (shape.shard == 0 || persistent[kStates] > plan.persistent[kStates]) {
+    const auto states = [](const device::CategoryBytes& bytes) {
+      return bytes[static_cast<std::size_t>(device::MemoryCategory::optimizer_state)] +
+             bytes[static_cast<std::size_t>(device::MemoryCategory::offloaded)];
+    };
+    if (shape.shard == 0 || states(persistent) > states(plan.persistent)) {
       plan.persistent = persistent;
     }
   }

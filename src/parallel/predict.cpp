@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -78,6 +79,7 @@ device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups,
                                            const Precision& precision, const StepShape& shape) {
   device::CategoryBytes bytes{};
   const auto add = [&](MemoryCategory category, std::int64_t more) { bytes[static_cast<std::size_t>(category)] += more; };
+  std::vector<optim::RangeLayout> updated;
   for (const auto& group : groups) {
     const std::int64_t whole = group.layout.numel();
     const std::int64_t part = whole / policy.shards;
@@ -98,9 +100,13 @@ device::CategoryBytes predicted_persistent(const std::vector<GroupPlan>& groups,
     }
     if (shape.optimizer != nullptr) {
       const std::int64_t begin = policy.shard_state ? shape.shard * part : 0;
-      add(MemoryCategory::optimizer_state,
-          shape.optimizer->state_bytes(range_layout(group.layout, begin, begin + owned, {}, shape.optimizer->small_below())));
+      updated.push_back(range_layout(group.layout, begin, begin + owned, {}, shape.optimizer->small_below()));
     }
+  }
+  if (shape.optimizer != nullptr) {
+    const auto of_optimizer =
+        shape.optimizer->persistent_bytes(updated, precision.parameters, precision.gradient(shape.micro_steps));
+    std::ranges::transform(bytes, of_optimizer, bytes.begin(), std::plus<>{});
   }
   return bytes;
 }

@@ -44,10 +44,11 @@ Table memory_table() {
       .SM_COLUMN(MemoryRow, rank, "1", "world rank", "MPI")
       .SM_COLUMN(MemoryRow, phase, "", "init, forward, backward, optimizer, or run for the whole", "trainer")
       .SM_COLUMN(MemoryRow, category, "",
-                 "parameters, gradients, optimizer_state, gathered, buckets, activations, workspace, other; total; reserved "
-                 "and host_rss (phase run)",
+                 "parameters, gradients, optimizer_state, offloaded, gathered, buckets, activations, workspace, other; total; "
+                 "reserved and host_rss (phase run)",
                  "allocator hook", "",
-                 "host_rss is the whole process, reserved what the allocator holds; the others are bytes asked for")
+                 "host_rss is the whole process, reserved what the allocator holds; the others are bytes asked for. offloaded "
+                 "is host memory (technique.offload): on a CPU one memory with the others, and part of total")
       .SM_COLUMN(MemoryRow, current_bytes, "bytes", "live at the end of the run", "allocator hook")
       .SM_COLUMN(MemoryRow, peak_bytes, "bytes", "largest in the phase, what was live at its start included", "allocator hook")
       .SM_COLUMN(MemoryRow, at_run_peak_bytes, "bytes", "live at the moment of the largest sum", "allocator hook", "",
@@ -125,7 +126,7 @@ Table summary_table() {
       .SM_COLUMN(SummaryRow, mfu, "1", "model FLOPs utilisation", steps,
                  "flops_per_step_model / world_size / step_time_median_s / peak_flops", "NaN for an unknown device")
       .SM_COLUMN(SummaryRow, peak_memory_bytes, "bytes", "largest sum of tensor memory of any rank", "allocator hook", "",
-                 "tensors, not the process: see host_rss in /memory")
+                 "tensors, not the process: see host_rss in /memory; on a CPU what is offloaded counts too")
       .SM_COLUMN(SummaryRow, wire_bytes_per_step, "bytes", "nominal gradient + parameter bytes of a timed step, largest rank",
                  "counting communicator", "sum of wire_bytes / timed steps")
       .SM_COLUMN(SummaryRow, comm_exposed_fraction, "1", "share of step time inside the communicator", steps,

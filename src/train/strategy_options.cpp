@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "device/copy_queue.hpp"
+
 namespace shardmark::train {
 namespace {
 
@@ -62,6 +64,9 @@ parallel::StrategyOptions strategy_options(const config::RunConfig& config, cons
   options.optimizer = {config.optimizer.name,  config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
                        config.optimizer.eps,   config.optimizer.weight_decay, config.optimizer.momentum,
                        options.precision.state};
+  if (config.technique.offload == "optimizer") {
+    options.optimizer.offload = device::make_host_copy_queue;
+  }
   fill_policy_options(config, node_ranks, options);
   return options;
 }

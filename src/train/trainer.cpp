@@ -328,8 +328,8 @@ void Trainer::check_payload() {
 void Trainer::check_memory() {
   const auto predicted = parts_.strategy.predicted_bytes();
   const auto seen = device::memory_snapshot();
-  for (const auto category :
-       {device::MemoryCategory::parameters, device::MemoryCategory::gradients, device::MemoryCategory::optimizer_state}) {
+  for (const auto category : {device::MemoryCategory::parameters, device::MemoryCategory::gradients,
+                              device::MemoryCategory::optimizer_state, device::MemoryCategory::offloaded}) {
     const auto at = static_cast<std::size_t>(category);
     add_check(fmt::format("persistent_bytes_{}", device::name_of(category)), static_cast<double>(predicted[at]),
               static_cast<double>(seen.current[at]), 0);

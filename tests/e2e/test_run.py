@@ -22,7 +22,7 @@ def test_record_reads_with_pandas(program):
         assert {"config", "ranks", "environment", "memory", "collectives", "checks", "summary", "telemetry"} <= set(file)
         assert file["steps"].attrs["total_s"] in ("s", b"s")
     checks = table(path, "checks")
-    assert len(checks) == 18 and (checks.passed == 1).all()
+    assert len(checks) == 20 and (checks.passed == 1).all()
     assert ((steps.comm_exposed_s >= 0) & (steps.comm_exposed_s <= steps.total_s)).all()
 
 

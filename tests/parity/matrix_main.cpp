@@ -47,6 +47,7 @@ std::vector<Dimension> dimensions(int ranks) {
       {"ddp", {{"technique.name", "ddp"}}},
       {"zero1", {{"technique.name", "zero1"}}},
       {"zero2", {{"technique.name", "zero2"}}},
+      {"zero2 offloaded", {{"technique.name", "zero2"}, {"technique.offload", "optimizer"}}},
       {"zero3", {{"technique.name", "zero3"}}},
       {"zero3 persistent", {{"technique.name", "zero3"}, {"technique.persistence_threshold", "100"}}},
       {"fsdp", {{"technique.name", "fsdp"}, {"technique.prefetch", "2"}}},

@@ -285,6 +285,7 @@ TEST(MemoryNames, AreTheRecords) {
   EXPECT_EQ(name_of(MemoryCategory::parameters), "parameters");
   EXPECT_EQ(name_of(MemoryCategory::gradients), "gradients");
   EXPECT_EQ(name_of(MemoryCategory::optimizer_state), "optimizer_state");
+  EXPECT_EQ(name_of(MemoryCategory::offloaded), "offloaded");
   EXPECT_EQ(name_of(MemoryCategory::gathered), "gathered");
   EXPECT_EQ(name_of(MemoryCategory::buckets), "buckets");
   EXPECT_EQ(name_of(MemoryCategory::activations), "activations");

@@ -66,7 +66,8 @@ void expect_as_planned(const std::string& technique, const StrategyOptions& opti
     counted += row.purpose == comm::Purpose::control ? 0 : row.wire_bytes;
   }
   EXPECT_NEAR(counted, plan.payload_bytes, kRounding * plan.payload_bytes) << name;
-  for (const auto category : {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer_state}) {
+  for (const auto category :
+       {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer_state, MemoryCategory::offloaded}) {
     EXPECT_EQ(bytes_of(seen.current, category) - bytes_of(before.current, category), bytes_of(plan.persistent, category))
         << name << ", " << device::name_of(category);
   }
@@ -117,6 +118,23 @@ TEST_F(DryRun, BlocksOfStatesCountExactly) {
   }
 }
 
+TEST_F(DryRun, OffloadedStatesAndStagingCountExactly) {
+  for (const int ranks : {1, 2, 7, 64}) {
+    for (const char* technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+      for (const char* optimizer : {"adamw", "adamw8bit"}) {
+        for (const auto compute : {base::DType::fp32, base::DType::bf16}) {
+          StrategyOptions options;
+          options.optimizer.name = optimizer;
+          options.optimizer.offload = device::make_host_copy_queue;
+          options.precision.state_block = optim::state_block(options.optimizer.name);
+          options.precision.compute = options.precision.reduce = options.precision.frozen = compute;
+          expect_as_planned(technique, options, 0, ranks, {.head = true, .width = 3 * kWidth});
+        }
+      }
+    }
+  }
+}
+
 TEST_F(DryRun, SoDoTheirChoices) {
   for (const int ranks : {4, 64, 1000}) {
     StrategyOptions options = sgd();
@@ -142,9 +160,10 @@ TEST_F(DryRun, SoDoTheirChoices) {
 }
 
 /// The head's gradient comes first, though it is declared first: after step 0 the buckets are cut anew.
-TEST_F(DryRun, TwoLayoutsNeverStandSideBySide) {
+void expect_no_two_layouts_side_by_side(const device::MakeCopyQueue& offload) {
   StrategyOptions options;
   options.optimizer.name = "adamw";
+  options.optimizer.offload = offload;
   const auto communicator = one_of_many(1, 2, make_policy("ddp", options, 2));
   Chain chain({.head = true});
   const auto strategy = make_strategy("ddp", options, *communicator);
@@ -162,6 +181,11 @@ TEST_F(DryRun, TwoLayoutsNeverStandSideBySide) {
   ASSERT_NE(chain.list.parameters().front().value.const_data_ptr(), place) << "nothing was rebuilt";
   EXPECT_EQ(device::memory_snapshot().current_total, before);
   EXPECT_LE(device::memory_snapshot().run_peak_total, before);
+}
+
+TEST_F(DryRun, TwoLayoutsNeverStandSideBySide) {
+  expect_no_two_layouts_side_by_side(nullptr);
+  expect_no_two_layouts_side_by_side(device::make_host_copy_queue);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/chain.hpp"
+#include "tests/support/late_copy_queue.hpp"
 
 namespace shardmark::parallel {
 namespace {
@@ -51,6 +52,35 @@ TEST(EngineOverThreads, BlocksOfStatesAreTheSameInEveryTechnique) {
       EXPECT_FALSE(same_bits(run_on_threads(ranks, shape, "ddp", options).parameters, reference.parameters) && width > kWidth)
           << "codes were not used";
       options.optimizer.name = "adamw8bit";
+    }
+  }
+}
+
+/// Copies come as late as they may: whatever reads a range before its update is back reads NaN.
+TEST(EngineOverThreads, OffloadChangesNoBit) {
+  for (const char* optimizer : {"sgd", "adamw", "adamw8bit"}) {
+    for (const auto compute : {base::DType::fp32, base::DType::bf16}) {
+      StrategyOptions options;
+      options.order = comm::SumOrder::ordered;
+      options.micro_steps = 2;
+      options.bucket_bytes = 1 << 14;  // a block or less: more ranges than are staged at once
+      options.optimizer.name = optimizer;
+      options.optimizer.weight_decay = 0.1;
+      options.optimizer.momentum = 0.9;
+      options.precision.compute = options.precision.frozen = compute;
+      options.precision.state_block = optim::state_block(optimizer);
+      for (const int ranks : {1, 2, 3}) {
+        for (const char* technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+          const Shape shape{.blocks = 4, .head = true, .empty_unit = true, .frozen = {2}, .width = 3 * kWidth};
+          options.optimizer.offload = nullptr;
+          const auto plain = run_on_threads(ranks, shape, technique, options);
+          options.optimizer.offload = testing::make_late_copy_queue;
+          const auto offloaded = run_on_threads(ranks, shape, technique, options);
+          EXPECT_TRUE(same_bits(offloaded.parameters, plain.parameters))
+              << technique << " at " << ranks << ", " << optimizer << ", compute of " << base::size_of(compute) << " bytes";
+          EXPECT_EQ(offloaded.counted, plain.counted);
+        }
+      }
     }
   }
 }
