@@ -8,6 +8,12 @@
 // codes go to one of them with probabilities that keep their mean: with plain rounding a second moment that loses a thousandth
 // a step would never leave its code. The draw is a hash of the value's bits and the step, so equal moments give equal codes on
 // every rank. A second moment above zero never takes the code 0, which would divide by eps alone.
+//
+// What codes may cost: the held-out loss of lm10m-tiny on English text (lr 1e-3, 200 steps, from 5.5 to 2.6), mean over 5 data
+// seeds, lies at most 3 sd x sqrt(2 / 5) above that of fp32 states, sd being that of fp32 states over the same seeds: if codes
+// cost nothing, the two means differ by chance alone, with a standard deviation of a third of that. tests/e2e/test_adamw8bit.py
+// holds runs to it. On the licence texts of Debian 12: sd 0.023, so a bound of 0.043, and found 0.008 below. Scales that were
+// set once and not again cost 0.35.
 
 #include <cstdint>
 
