@@ -69,6 +69,7 @@ void Trainer::set_trace_step(std::int64_t step) {
 
 Outcome Trainer::run() {
   const auto& measure = parts_.config.measure;
+  exposed_mark_s_ = parts_.communication.counts().exposed_s();  // setting up communicated too
   step_end_s_ = base::now_s();
   for (std::int64_t step = 0; step < total_steps_ && !result_.stop; ++step) {
     const std::int64_t timed_step = step - measure.warmup_steps;

@@ -26,6 +26,15 @@ def test_record_reads_with_pandas(program):
     assert ((steps.comm_exposed_s >= 0) & (steps.comm_exposed_s <= steps.total_s)).all()
 
 
+def test_waiting_before_training_is_no_communication_of_the_first_step(program):
+    path = program.folder / "late.h5"
+    done = program.ranks(2, "run", "mlp", "-o", path, *(word for value in QUICK for word in ("--set", value)),
+                         env={"SHARDMARK_FAULT": "1:init:0:slow:2000"})
+    assert done.returncode == 0, done.stderr
+    first = table(path, "steps").query("step == 0")
+    assert (first.comm_exposed_s <= first.total_s).all() and table(path, "summary").iloc[0].init_s > 2
+
+
 def test_payload_is_the_formula(program):
     """2 T (N-1)/N elements of 4 bytes, T with the padding of the layout."""
     for ranks in (2, 3, 4):
