@@ -4,11 +4,12 @@
   measure.py [--pairs N] [--cells PRESET:TECHNIQUE,...] [--quick] [-o FILE.md or FILE.csv]
 
 Both sides start from the same exported weights and read the same rows of the same file; mlp trains without dropout, for torch
-draws other masks. In every round each cell runs ours, then the peer, so that drift of the machine meets both alike. Ours runs
-under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
+draws other masks. In every round each cell runs ours and the peer, in turn first, so that drift of the machine meets both alike.
+Ours runs under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
 
   limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
-           record over the speed of each of our collectives at the size of its messages, in nominal bytes a second
+           record over the speed of each of our collectives at the size of its messages, in nominal bytes a second. That step
+           updates all parameters: where each rank updates its share alone (zero1-3, fsdp) the limit is lenient by the difference
   ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
            order statistics, no distribution assumed
   losses   the first 10 steps of both, against one rank: within 20 x the distance of one rank from itself when it adds rows one
@@ -145,15 +146,16 @@ def train_peer(folder, name, preset, technique, sets, peer):
     return read_record(path)
 
 
-def run_round(folder, name, cells, cases, peer):
+def run_round(folder, index, cells, cases, peer):
     """One value of everything by cell."""
     found = {}
     for preset, technique in cells:
         sets = [*cases[preset]["sets"], f"technique.profile={PROFILES[technique]}"]
-        ours = train(folder, f"{name}-{preset}-{technique}-ours", preset, technique, RANKS, sets)
-        theirs = train_peer(folder, f"{name}-{preset}-{technique}-peer", preset, technique, sets, peer)
-        found[preset, technique] = {"ours": ours, "peer": theirs}
-    shared_s = {preset: train_twins(folder, f"{name}-{preset}-twin", preset, RANKS, [*case["sets"], *case["share"]])
+        sides = {
+            "ours": lambda: train(folder, f"round{index}-{preset}-{technique}-ours", preset, technique, RANKS, sets),
+            "peer": lambda: train_peer(folder, f"round{index}-{preset}-{technique}-peer", preset, technique, sets, peer)}
+        found[preset, technique] = {side: sides[side]() for side in (sides if index % 2 == 0 else reversed(sides))}
+    shared_s = {preset: train_twins(folder, f"round{index}-{preset}-twin", preset, RANKS, [*case["sets"], *case["share"]])
                 for preset, case in cases.items()}
     times = collective_times([cell["ours"]["payload"] for cell in found.values()])
     for (preset, _), cell in found.items():
@@ -230,7 +232,7 @@ def main():
         rounds = []
         for index in range(num_rounds):
             print(f"round {index + 1} of {num_rounds}", file=sys.stderr)
-            rounds.append(run_round(folder, f"round{index}", cells, cases, peer))
+            rounds.append(run_round(folder, index, cells, cases, peer))
     rows = [row_of(cell, rounds, cases[cell[0]]) for cell in cells]
     heading = (f"shardmark beside its peers: {RANKS} ranks, {num_rounds} round(s), {datetime.date.today()}, {where}.\n"
                "ratio = peer_ms / ours_ms, median of the rounds' ratios; low to high holds the true median with probability `coverage`.")
