@@ -61,8 +61,8 @@ void check_launcher() {
 }
 
 LauncherSize launcher_size() {
-  // mpirun inside a Slurm job leaves srun's variables of its daemons behind, so its own come first. A launcher with PMI alone is
-  // of another MPI: under this one each process would be rank 0 of 1.
+  // mpirun inside a Slurm job leaves srun's variables of its daemons behind, so its own come first. A launcher with PMI alone
+  // is of another MPI: under this one each process would be rank 0 of 1.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"}) {
     if (const auto size = base::environment_number(name)) {
       return {name, static_cast<int>(*size)};
