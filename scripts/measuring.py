@@ -100,14 +100,19 @@ def nominal_bytes(operation, size):
 
 
 def collective_times(payloads):
-    """Seconds of one of our collectives over the ranks, by (operation, size), for all that the payloads hold."""
+    """Seconds of one collective over the ranks, by (operation, size), for all that the payloads hold: ours, or MPI_Allreduce
+    where that is faster, so that no slowness of ours raises the limit."""
     wanted = sorted({which for payload in payloads for which in payload})
     if not wanted:
         return {}
-    operations = "|".join(sorted({operation for operation, _ in wanted}))
+    operations = "|".join(sorted({"MPI_Allreduce"} | {operation for operation, _ in wanted}))
     sizes = ",".join(map(str, sorted({size for _, size in wanted})))
     rows = benchmark("bench_collectives", RANKS, f"--benchmark_filter=^({operations})/", f"--bytes={sizes}")
-    return {(operation, size): rows[f"{operation}/{size}"]["median_us"] * 1e-6 for operation, size in wanted}
+
+    def fastest_us(operation, size):
+        names = [operation, *(["MPI_Allreduce"] if operation == "all_reduce" else [])]
+        return min(rows[f"{name}/{size}"]["median_us"] for name in names)
+    return {(operation, size): fastest_us(operation, size) * 1e-6 for operation, size in wanted}
 
 
 def communication_s(payload, times):

@@ -8,7 +8,8 @@ draws other masks. In every round each cell runs ours and the peer, in turn firs
 Ours runs under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
 
   limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
-           record over the speed of each of our collectives at the size of its messages, in nominal bytes a second. That step
+           record over the speed of each of our collectives (or of MPI_Allreduce where faster) at the size of its messages, in
+           nominal bytes a second. That step
            updates all parameters: where each rank updates its share alone (zero1-3, fsdp) the limit is lenient by the difference
   ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
            order statistics, no distribution assumed

@@ -16,7 +16,7 @@ struct MpiOptions {
   /// than one of 64 KiB or of 4 MiB). Groups of more than two ranks divide it, so that staging stays in cache.
   std::int64_t chunk_bytes = 512 * 1024;
   /// Sums of up to this many received bytes a rank go whole to everyone: one latency instead of two.
-  std::int64_t small_bytes = 32 * 1024;
+  std::int64_t small_bytes = 64 * 1024;
   /// Most elements in one message, 0 = only bytes limit; tests lower it to see counts split.
   std::int64_t max_chunk_elements = 0;
   /// Rounds of one operation in flight.

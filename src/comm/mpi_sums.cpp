@@ -11,10 +11,11 @@ namespace {
 /// Libraries fall off a cliff with larger messages.
 constexpr std::int64_t kLibraryPieceBytes = 4 * 1024 * 1024;
 
-/// Below Open MPI's eager limit of shared memory (4096 bytes with header): a message of up to this size is one copy and no
-/// handshake. Sums of a few such pieces go in pieces, larger ones in one message with its handshake.
+/// Below Open MPI's eager limit of shared memory (4096 bytes with header): a message of up to this size is copied out when it
+/// is sent, without a handshake. A rank that comes late to a sum then finds all of it there, which in training saves more than
+/// the handshake's single copy does where both ranks come at once: mlp at 2 ranks takes 0.091 ms a step instead of 0.100,
+/// mlp-digits 0.205 instead of 0.221 (AMD EPYC, 2 cores), although a loop of nothing but such sums is slower.
 constexpr std::int64_t kEagerBytes = 4032;
-constexpr std::int64_t kMaxEagerPieces = 3;
 
 void grow(std::vector<std::byte>& staging, std::int64_t bytes) {
   if (staging.size() < static_cast<std::size_t>(bytes)) {
@@ -33,8 +34,7 @@ Plan WholeSum::plan() {
 
 void WholeSum::post_first(Round& round) {
   const Buffer& buffer = collective_.receive;
-  const bool eager = buffer.bytes() <= kMaxEagerPieces * kEagerBytes;
-  const std::int64_t piece = eager ? std::min(buffer.count, kEagerBytes / element_bytes()) : buffer.count;
+  const std::int64_t piece = kEagerBytes / element_bytes();
   grow(round.staging, buffer.bytes() * (group_.size() - 1));
   sources_[static_cast<std::size_t>(group_.rank())] = buffer.data;
   for (int i = 0; i < group_.size() - 1; ++i) {
