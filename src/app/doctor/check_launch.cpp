@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "app/doctor/check_parts.hpp"
 #include "base/text.hpp"
@@ -56,7 +57,7 @@ Line nodes_line(const JobFacts& job) {
   std::vector<std::string> shared;
   std::int64_t fewest = std::ssize(job.ranks);
   std::int64_t most = 0;
-  std::int64_t fewest_cores = std::ssize(job.ranks.front().cpus);
+  auto fewest_cores = std::numeric_limits<std::int64_t>::max();
   for (const auto& members : by_node(job.ranks)) {
     std::vector<Cpu> cpus;
     for (const auto* rank : members) {

@@ -13,6 +13,7 @@ namespace {
 TEST(Doctor, AHealthyJobPassesEverything) {
   expect_only(healthy(), {});
   const auto lines = judge(healthy());
+  EXPECT_EQ(line_of(lines, "ranks per node").found, "2 ranks on 8 cores") << "those of both ranks";
   EXPECT_EQ(name_of(worst(lines)), "pass");
   EXPECT_EQ(line_of(lines, "binding").found, "ranks 0, 2: bound to cpu 0-3; ranks 1, 3: bound to cpu 4-7");
   for (const auto& line : lines) {
