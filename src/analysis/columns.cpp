@@ -55,7 +55,9 @@ std::vector<Column> compare_columns() {
       .add("checks", ColumnType::text, {.unit = "", .definition = "checks passed of all checks in the record"})
       .add("file", ColumnType::text, {.unit = "", .definition = "the record's file name"})
       .add("note", ColumnType::text,
-           {.unit = "", .definition = "why a record is not compared, or \"not steady\" where step times still drift"});
+           {.unit = "",
+            .definition = "why a record is not compared, or what to know of its ratio: \"not steady\" where step times still "
+                          "drift, and settings of how it was run that differ from the other record's"});
   for (const char* category : {"parameters", "gradients", "optimizer_state", "offloaded", "gathered", "buckets", "activations",
                                "workspace", "other", "total"}) {
     columns.add((std::string(category) + "_bytes").c_str(), ColumnType::float64,

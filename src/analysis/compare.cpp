@@ -60,6 +60,10 @@ constexpr std::array<std::string_view, 43> kFairKeys{"workload.name",
                                                      "numerics.seed",
                                                      "numerics.on_nonfinite"};
 
+// Beside technique.*: settings that change how fast the same numbers are made.
+constexpr std::array<std::string_view, 4> kRunKeys{"model.activation_checkpointing", "numerics.reduction", "comm.backend",
+                                                   "comm.check"};
+
 std::string key_value(const Record& record, std::string_view key) {
   for (const auto& row : record.config_keys) {
     if (row.key.str() == key) {
@@ -67,6 +71,25 @@ std::string key_value(const Record& record, std::string_view key) {
     }
   }
   return "";
+}
+
+/// `technique.overlap = false (a.h5: true)` for each setting of how `record` was run that differs from `base`. Such settings
+/// are what a comparison is about, so they leave a ratio, but one that rests on them must say so.
+std::string run_differently(const Record& record, const Record& base) {
+  std::vector<std::string> differences;
+  for (const auto& row : record.config_keys) {
+    const std::string key = row.key.str();
+    const bool of_technique = key.starts_with("technique.") && key != "technique.name" && key != "technique.profile";
+    if (!of_technique && std::ranges::find(kRunKeys, key) == kRunKeys.end()) {
+      continue;
+    }
+    const std::string other = key_value(base, key);
+    if (!other.empty() && row.value.str() != other) {  // an older program's record lacks newer keys
+      differences.push_back(
+          fmt::format("{} = {} ({}: {})", key, row.value.str(), std::filesystem::path(base.path).filename().string(), other));
+    }
+  }
+  return base::join(differences, ", ");
 }
 
 /// Samples of one full step over all ranks, and on rank 0: what the batch keys came to.
@@ -154,7 +177,7 @@ std::vector<Cell> make_row(const Record& record, double ratio, const Scaling& sc
           scaling.efficiency,
           scaling.kind,
           summary.step_time_median_s,
-          summary.peak_memory_bytes,
+          summary.peak_memory_bytes < 0 ? Cell(record::kMissing) : Cell(summary.peak_memory_bytes),
           summary.wire_bytes_per_step,
           summary.comm_exposed_fraction,
           summary.loss_final,
@@ -243,6 +266,7 @@ Comparison compare(const std::vector<Record>& records) {
     const auto& record = records[i];
     std::string note = disqualified(record);
     std::string unlike;
+    std::string differently;
     double ratio = record::kMissing;
     Scaling scaling;
     if (note.empty()) {
@@ -264,6 +288,7 @@ Comparison compare(const std::vector<Record>& records) {
         if (differences.empty()) {
           ratio = record.summary.front().samples_per_s / other.summary.front().samples_per_s;
           fair_pairs += j < i ? 1U : 0U;
+          differently = run_differently(record, other);
           break;  // the first comparable row of equal world_size, possibly this one
         }
         unlike =
@@ -279,8 +304,8 @@ Comparison compare(const std::vector<Record>& records) {
     }
     // A ratio from times that still drift is shown with the warning beside it.
     const bool drifts = !std::isnan(ratio) && !record.summary.empty() && record.summary.front().steady == 0;
-    if (drifts) {
-      note = note.empty() ? "not steady" : "not steady; " + note;
+    for (const std::string& before : {differently, std::string(drifts ? "not steady" : "")}) {
+      note = before + (before.empty() || note.empty() ? "" : "; ") + note;
     }
     result.table.rows.push_back(make_row(record, ratio, scaling, note));
   }

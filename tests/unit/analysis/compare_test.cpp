@@ -144,7 +144,7 @@ TEST(Fairness, AllDifferencesAreNamed) {
 
 TEST(Fairness, TechniqueAndHowItIsRunMayDiffer) {
   Record b = make({.file = "b.h5", .technique = "zero1", .samples_per_s = 1500});
-  for (const char* key : {"technique.name", "technique.bucket_mb", "numerics.reduction", "measure.steps", "comm.backend"}) {
+  for (const char* key : {"technique.name", "technique.profile", "measure.steps", "comm.deadline_s"}) {
     set_key(b, key, "other");
   }
   const auto result = compare({make({}), b});
@@ -153,6 +153,23 @@ TEST(Fairness, TechniqueAndHowItIsRunMayDiffer) {
   EXPECT_EQ(number(result, 1, "ratio"), 1.5);
   EXPECT_EQ(text(result, 1, "note"), "");
   EXPECT_THAT(result.reasons, IsEmpty());
+}
+
+TEST(Fairness, ARatioSaysWhatWasRunDifferently) {
+  for (const char* key : {"technique.offload", "technique.bucket_mb", "numerics.reduction", "comm.backend", "comm.check",
+                          "model.activation_checkpointing"}) {
+    Record a = make({});
+    Record b = make({.file = "b.h5", .samples_per_s = 500});
+    set_key(a, key, "one");
+    set_key(b, key, "other");
+    b.summary[0].steady = 0;
+    const auto result = compare({a, b, a});
+    EXPECT_EQ(number(result, 1, "ratio"), 0.5) << key;
+    EXPECT_EQ(text(result, 0, "note"), "");
+    EXPECT_EQ(text(result, 1, "note"), std::string("not steady; ") + key + " = other (a.h5: one)");
+    EXPECT_EQ(text(result, 2, "note"), "") << "run as the first one was";
+    EXPECT_EQ(text(compare({make({}), b}), 1, "note"), "not steady") << "an older record lacks the key";
+  }
 }
 
 TEST(Fairness, ADriftingRunKeepsItsRatioAndSaysSo) {
@@ -298,6 +315,8 @@ TEST(Columns, CarryTheRecordsNumbers) {
   EXPECT_EQ(text(result, 0, "technique"), "ddp");
   EXPECT_EQ(std::get<std::int64_t>(cell(result, 0, "world_size")), 2);
   EXPECT_EQ(std::get<std::int64_t>(cell(result, 0, "peak_memory_bytes")), 12345);
+  record.summary[0].peak_memory_bytes = -1;  // a peer on a CPU
+  EXPECT_TRUE(std::isnan(number(compare({record}), 0, "peak_memory_bytes"))) << "missing, not a number of bytes";
   EXPECT_EQ(number(result, 0, "samples_per_s_per_gpu"), 500.0);
   EXPECT_EQ(number(result, 0, "loss_final"), 0.25);
   EXPECT_EQ(text(result, 0, "quality_name"), "accuracy");
