@@ -94,6 +94,9 @@ class Reader {
       refuse(code != 0 ? std::strerror(code) : "not a readable HDF5 file (damaged or cut short)");
     }
     file_ = FileHandle(file, "H5Fopen", path_);
+    if (H5Aexists(file_.get(), "kind") > 0) {  // what is damaged is found below
+      refuse("is a data file, not the record of a run");
+    }
     const std::int64_t version = get_whole_attribute(file_.get(), "schema_version", path_);
     if (version < 0) {
       refuse("not a shardmark record: attribute schema_version is missing");

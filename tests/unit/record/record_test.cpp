@@ -17,6 +17,7 @@
 #include "record/schema.hpp"
 #include "record/writer.hpp"
 #include "tests/support/record_files.hpp"
+#include "tests/support/vectors_writer.hpp"
 
 namespace shardmark::record {
 namespace {
@@ -105,6 +106,13 @@ TEST_F(Records, RefusesWhatIsNoRecord) {
   EXPECT_THROW(static_cast<void>(read_record(folder_.path())), base::DataError);
   std::ofstream(folder_.file("text.h5")) << "no HDF5";
   EXPECT_THROW(static_cast<void>(read_record(folder_.file("text.h5"))), base::DataError);
+}
+
+TEST_F(Records, ADataFileIsCalledOne) {
+  testing::write_vectors(path(), {.features = {{1, 1}, {0.5}}, .targets = {{1}, {1}}, .variable_length_text = true});
+  EXPECT_THAT(
+      [&] { static_cast<void>(read_record(path())); },
+      ::testing::ThrowsMessage<base::DataError>(::testing::HasSubstr("run.h5: is a data file, not the record of a run")));
 }
 
 TEST_F(Records, RefusesANewerSchema) {
