@@ -121,7 +121,10 @@ base::ExitCode plan(const PlanArguments& arguments) {
                                                 arguments.memory_gib > 0 ? " of those that fit before activations" : "", least);
   fmt::print("{}", analysis::render(table, format, verdict));
   base::log_info(fmt::format(
-      "plan: {}; activations are not part of any number, and without a machine model there is no step time", verdict));
+      "plan: {}; activations are not part of any number, and without a machine model there is no step time{}", verdict,
+      config.technique.offload == "optimizer"
+          ? "; offloaded bytes lie in host memory: no total holds them, and they are not judged to fit"
+          : ""));
   return base::ExitCode::good;
 }
 

@@ -48,7 +48,8 @@ Table memory_table() {
                  "reserved and host_rss (phase run)",
                  "allocator hook", "",
                  "host_rss is the whole process, reserved what the allocator holds; the others are bytes asked for. offloaded "
-                 "is host memory (technique.offload): on a CPU one memory with the others, and part of total")
+                 "is host memory (technique.offload: states and what is staged for them): on a CPU one memory with the others, "
+                 "and part of total")
       .SM_COLUMN(MemoryRow, current_bytes, "bytes", "live at the end of the run", "allocator hook")
       .SM_COLUMN(MemoryRow, peak_bytes, "bytes", "largest in the phase, what was live at its start included", "allocator hook")
       .SM_COLUMN(MemoryRow, at_run_peak_bytes, "bytes", "live at the moment of the largest sum", "allocator hook", "",
