@@ -255,8 +255,12 @@ class Session {
     if (std::isfinite(summary.quality_value)) {
       quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
     }
-    const std::string throughput =
+    std::string throughput =
         std::isfinite(summary.samples_per_s) ? fmt::format("{:.5g} samples/s", summary.samples_per_s) : "no throughput";
+    if (std::isfinite(summary.throughput_low)) {
+      throughput += fmt::format(" (95 % interval {:.4g} to {:.4g}{})", summary.throughput_low, summary.throughput_high,
+                                summary.steady == 0 ? ", not steady" : "");
+    }
     base::log_info(fmt::format("{}, step {:.4g} ms (p95 {:.4g}), loss {:.6g} -> {:.6g}{}, {} of {} checks passed", throughput,
                                summary.step_time_median_s * 1e3, summary.step_time_p95_s * 1e3, summary.loss_first,
                                summary.loss_final, quality, passed, checks.size()));
