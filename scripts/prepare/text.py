@@ -45,11 +45,27 @@ def add_command(commands):
                          help="training rows; held-out rows go to FILE.eval.h5")
 
 
+def check_output(output):
+    """Data files are made anew at will; whatever else lies there, a run's record above all, is left alone."""
+    if output.suffix != ".h5":
+        raise Problem(f"-o {output} must end in .h5")
+    if not output.parent.is_dir():
+        raise Problem(f"-o {output}: the folder {output.parent} does not exist")
+    for path in (output, output.with_name(output.stem + ".eval.h5")):
+        if path.exists() and not is_data_file(path):
+            raise Problem(f"-o {output}: {path} exists and is no data file: name another output")
+
+
+def is_data_file(path):
+    try:
+        with h5py.File(path) as file:
+            return "kind" in file.attrs
+    except OSError:
+        return False
+
+
 def run(options):
-    if options.output.suffix != ".h5":
-        raise Problem(f"-o {options.output} must end in .h5")
-    if not options.output.parent.is_dir():
-        raise Problem(f"-o {options.output}: the folder {options.output.parent} does not exist")
+    check_output(options.output)
     if options.length < 2:
         raise Problem(f"--length {options.length}: a row needs at least 2 tokens, as the first is never a target")
     if not 0 < options.held_out < 1:

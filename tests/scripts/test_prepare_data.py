@@ -174,11 +174,27 @@ def test_every_bad_source_is_named_and_leaves_nothing(tmp_path, digits_table):
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path, wheel):
-    (tmp_path / "d.h5").write_text("old")
+    assert prepare("digits", "--source", wheel, "-o", tmp_path / "d.h5")[0] == 0
+    old = (tmp_path / "d.h5").read_bytes()
     (tmp_path / "d.h5.partial").mkdir()
     code, text = prepare("digits", "--source", wheel, "-o", tmp_path / "d.h5")
     assert code == 10 and "cannot be written" in text and "Traceback" not in text
-    assert (tmp_path / "d.h5").read_text() == "old"
+    assert (tmp_path / "d.h5").read_bytes() == old
+
+
+@pytest.mark.parametrize("name", ["d.h5", "d.eval.h5"])
+@pytest.mark.parametrize("what", ["a record", "text"])
+def test_only_data_files_are_replaced(tmp_path, wheel, name, what):
+    if what == "text":
+        (tmp_path / name).write_text("old")
+    else:
+        with h5py.File(tmp_path / name, "w") as file:
+            file.attrs["schema_version"] = 1  # as a run's record has; `kind` it has not
+    old = (tmp_path / name).read_bytes()
+    for kind in (("digits", "--source", wheel), ("text",)):
+        code, text = prepare(*kind, "-o", tmp_path / "d.h5")
+        assert code == 2 and f"{name} exists and is no data file: name another output" in text
+    assert [path.name for path in tmp_path.glob("d.*")] == [name] and (tmp_path / name).read_bytes() == old
 
 
 @pytest.mark.parametrize("output, message", [("d.txt", "must end in .h5"), ("no/folder/d.h5", "does not exist")])
