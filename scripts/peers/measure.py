@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures shardmark beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO on 2 ranks of this machine. Needs two free cores.
 
-  measure.py [--pairs N] [--cells PRESET:TECHNIQUE,...] [--quick] [-o FILE.md or FILE.csv]
+  measure.py [--pairs N] [--cells PRESET:TECHNIQUE,...] [--quick] [-o FILE.md or FILE.csv] [--records FOLDER]
 
 Both sides start from the same exported weights and read the same rows of the same file; mlp trains without dropout, for torch
 draws other masks. In every round each cell runs ours and the peer, in turn first, so that drift of the machine meets both alike.
@@ -9,15 +9,15 @@ Ours runs under technique.profile = fsdp2 or deepspeed where the peer is of that
 
   limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
            record over the speed of each of our collectives (or of MPI_Allreduce where faster) at the size of its messages, in
-           nominal bytes a second. That step
-           updates all parameters: where each rank updates its share alone (zero1-3, fsdp) the limit is lenient by the difference
+           nominal bytes a second. That step updates all parameters: where each rank updates its share alone (zero1-3, fsdp) the
+           limit is lenient by the difference
   ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
            order statistics, no distribution assumed
   losses   the first 10 steps of both, against one rank: within 20 x the distance of one rank from itself when it adds rows one
            at a time, at least 2e-6. A cell that departs is marked and its speed is not compared
   resident largest peak of a rank's process, libraries included
 
-Exit codes: 0 done, 1 a run failed, 5 the peers' environment is incomplete, 8 losses depart in some cell.
+Exit codes: 0 done, 1 a run failed, 2 bad usage, 5 the peers' environment is incomplete, 8 losses depart in some cell.
 """
 
 import argparse
@@ -27,6 +27,7 @@ import io
 import os
 import pathlib
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -212,17 +213,29 @@ def machine():
             f"load {os.getloadavg()[0]:.1f} at the start")
 
 
+def check_new(output, records):
+    """Before half an hour is spent on what cannot be written."""
+    for option, path, taken in (("-o", output, output and output.exists()), ("--records", records, records and any(records.glob("*")))):
+        if path and not path.resolve().parent.is_dir():
+            fail(f"{option} {path}: the folder {path.resolve().parent} does not exist", code=2)
+        if taken:
+            fail(f"{option} {path} exists: choose another name", code=2)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7, metavar="N", help="rounds, at least 7 (default 7)")
     parser.add_argument("--cells", default=",".join(DEFAULT_CELLS), metavar="PRESET:TECHNIQUE,...")
     parser.add_argument("--quick", action="store_true", help="1 round of few steps: that it works; the numbers mean nothing")
     parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="also write the table: .md or .csv")
+    parser.add_argument("--records", type=pathlib.Path, metavar="FOLDER",
+                        help="also keep the records of both sides, for shardmark compare --transfer FOLDER/*.h5")
     arguments = parser.parse_args()
     if arguments.pairs < 7:
         parser.error(f"--pairs {arguments.pairs}: at least 7, or --quick for a trial")
     if arguments.output and arguments.output.suffix not in (".md", ".csv"):
         parser.error(f"-o {arguments.output} must end in .md or .csv")
+    check_new(arguments.output, arguments.records)
     cells = parse_cells(arguments.cells)
     peer = peer_environment(cells)
     os.environ["SHARDMARK_BIND"] = "none"  # bound by two launchers, the twins would share the first core
@@ -234,6 +247,10 @@ def main():
         for index in range(num_rounds):
             print(f"round {index + 1} of {num_rounds}", file=sys.stderr)
             rounds.append(run_round(folder, index, cells, cases, peer))
+            if arguments.records:
+                arguments.records.mkdir(exist_ok=True)
+                for kept in (*folder.glob(f"round{index}-*-ours.h5"), *folder.glob(f"round{index}-*-peer.h5")):
+                    shutil.copy(kept, arguments.records)
     rows = [row_of(cell, rounds, cases[cell[0]]) for cell in cells]
     heading = (f"shardmark beside its peers: {RANKS} ranks, {num_rounds} round(s), {datetime.date.today()}, {where}.\n"
                "ratio = peer_ms / ours_ms, median of the rounds' ratios; low to high holds the true median with probability `coverage`.")

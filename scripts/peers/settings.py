@@ -57,6 +57,12 @@ def parse(text):
     return tomllib.loads(plain), rows, plain
 
 
+def check_output(path, config):
+    """Raises DataProblem where a record must not be written."""
+    if pathlib.Path(path).exists() and not config["output"]["overwrite"]:
+        raise DataProblem(f"-o {path} exists: choose another name, or --set output.overwrite=true")
+
+
 def check(config, world_size):
     """(global batch, micro batch), or DataProblem with everything that a peer does not do."""
     problems = []

@@ -232,16 +232,25 @@ def write(arguments, torch, config, key_rows, config_text, technique, ranks, los
 
 
 def train(arguments, torch, place):
+    device, place_of_meeting = join_world(arguments, torch, place)
+    try:
+        return train_in_world(arguments, torch, place, device)
+    finally:  # a refusal leaves nothing behind either
+        if place[0] == 0 and place_of_meeting:
+            pathlib.Path(place_of_meeting).unlink(missing_ok=True)
+
+
+def train_in_world(arguments, torch, place, device):
     import settings
     import weights
     from models import make_model
     from problem import DataProblem
     from rows import Rows
     from techniques import TECHNIQUES
-    device, place_of_meeting = join_world(arguments, torch, place)
     rank, size = place[:2]
     text = agree(torch, rank, lambda: settings.ask_program(arguments.case, arguments.technique, arguments.set))
     config, key_rows, config_text = settings.parse(text)
+    agree(torch, rank, lambda: settings.check_output(arguments.output, config))
     batch = settings.check(config, size)
     rows = Rows(config)
     torch.manual_seed(config["numerics"]["seed"])
@@ -268,8 +277,6 @@ def train(arguments, torch, place):
     passed = agree(torch, rank, close)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    if rank == 0 and place_of_meeting:
-        pathlib.Path(place_of_meeting).unlink(missing_ok=True)
     return 0 if passed else 8
 
 
@@ -281,16 +288,23 @@ def main():
     parser.add_argument("-o", "--output", required=True, metavar="FILE.h5")
     arguments = parser.parse_args()
     place = rank_of_launcher()
+    on_deepspeed = arguments.technique.startswith("zero")
     try:
         import torch
-        if arguments.technique.startswith("zero"):
+        if on_deepspeed:
             import importlib.util
             if importlib.util.find_spec("deepspeed") is None:
                 raise ImportError("no module named deepspeed")
     except ImportError as error:
         if place[0] == 0:
-            print(f"train.py: {error}; scripts/peers/setup.sh makes an environment that has it", file=sys.stderr)
+            print(f"train.py: {error}; scripts/peers/setup.sh{' --deepspeed' if on_deepspeed else ''} names a Python that has it and what to "
+                  "set for it", file=sys.stderr)
         return 5
+    folder = pathlib.Path(arguments.output).resolve().parent
+    if not folder.is_dir():  # ranks meet there, so every rank looks
+        if place[0] == 0:
+            print(f"train.py: -o {arguments.output}: the folder {folder} does not exist", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
     from problem import DataProblem
     try:

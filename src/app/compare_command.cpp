@@ -26,7 +26,8 @@ base::ExitCode print_transfer(const std::vector<record::Record>& records, analys
   if (result.table.rows.empty()) {
     base::log_error(
         "nothing to compare: --transfer needs ddp and one more technique of one preset and number of ranks, trained alike by "
-        "shardmark (technique.profile fsdp2 for fsdp, deepspeed for zero1 to zero3) and by peers (make peers)");
+        "shardmark (technique.profile fsdp2 for fsdp, deepspeed for zero1 to zero3) and by peers (make peers PEERS=\"--records "
+        "FOLDER\")");
     return base::ExitCode::usage;
   }
   base::log_info("transfer: " + result.verdict);

@@ -59,11 +59,11 @@ class Case:
         # 20 x the largest distance so far of equally right runs on one rank, at least 2e-6 (as tests/e2e/test_lm.py).
         self.bound = numpy.maximum(20 * numpy.maximum.accumulate(abs(by_rows / self.alone - 1)), 2e-6)
 
-    def start_peer(self, technique, launcher=None, python=None):
+    def start_peer(self, technique, launcher=None, python=None, overwrite=True):
         """(exit code, errors, record)"""
         executable, variables = python or peer_python()
         path = self.program.folder / f"peer-{technique}.h5"
-        options = [word for one in self.sets for word in ("--set", one)]
+        options = [word for one in (*self.sets, f"output.overwrite={str(overwrite).lower()}") for word in ("--set", one)]
         launcher = launcher or [LAUNCH, "2", executable]
         done = subprocess.run([*launcher, PEERS / "train.py", self.preset, "--technique", technique, "-o", path, *options],
                               env={**os.environ, **variables}, capture_output=True, text=True, timeout=500)

@@ -53,6 +53,13 @@ def test_compare_puts_both_side_by_side(digits, ours, peer):
     assert rows[1]["checks"] == "2/2" and rows[1]["preset"] == "mlp-digits"
 
 
+def test_a_refused_peer_leaves_the_record_and_no_other_file(digits, peer):
+    old = peer.read_bytes()
+    code, errors, path = digits.start_peer("ddp", overwrite=False)
+    assert path == peer and code == 2 and "exists: choose another name" in errors, errors
+    assert peer.read_bytes() == old and [one.name for one in peer.parent.glob("peer-ddp*")] == [peer.name]
+
+
 def test_show_reads_it(digits, peer):
     done = digits.program.alone("show", peer)
     assert done.returncode == 0 and "replicas_equal" in done.stdout and "host_rss" in done.stdout, done.stderr

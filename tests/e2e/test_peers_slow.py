@@ -73,7 +73,7 @@ def test_transfer_of_both_sides(cases):
 def test_measuring_script_works_from_end_to_end(tmp_path):
     peer_python()
     done = subprocess.run([sys.executable, PEERS / "measure.py", "--quick", "--cells", "lm10m-tiny:ddp,lm10m-tiny:fsdp",
-                           "-o", tmp_path / "out.csv"], capture_output=True, text=True, timeout=900)
+                           "-o", tmp_path / "out.csv", "--records", tmp_path / "both"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "out.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
@@ -82,3 +82,5 @@ def test_measuring_script_works_from_end_to_end(tmp_path):
         assert row["losses"] == "agree" and float(row["ratio"]) > 0 and float(row["limit_ms"]) > 0
         assert float(row["ours_resident_mib"]) > 0 and float(row["peer_resident_mib"]) > 0
     assert "cores" in lines[0] and "mean nothing" in lines[2]
+    names = sorted(path.name for path in (tmp_path / "both").iterdir())
+    assert names == [f"round0-lm10m-tiny-{technique}-{side}.h5" for technique in ("ddp", "fsdp") for side in ("ours", "peer")]

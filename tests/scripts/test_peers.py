@@ -140,6 +140,28 @@ def test_unknown_cells_and_too_few_pairs_are_refused(capsys):
     assert done.returncode == 2 and "at least 7" in done.stderr
 
 
+def test_what_cannot_be_written_is_refused_before_measuring(tmp_path):
+    (tmp_path / "old.md").write_text("hours of measuring")
+    (tmp_path / "empty").mkdir()
+    measure.check_new(tmp_path / "new.md", tmp_path / "empty")
+    measure.check_new(None, tmp_path / "new")
+    for option, path, said in (("-o", "old.md", "exists"), ("-o", "none/new.md", "does not exist"),
+                               ("--records", ".", "exists"), ("--records", "none/new", "does not exist")):
+        done = subprocess.run([sys.executable, PEERS / "measure.py", "--quick", "--cells", "mlp:ddp", option, tmp_path / path],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and said in done.stderr and option in done.stderr, done.stderr
+    assert (tmp_path / "old.md").read_text() == "hours of measuring"
+
+
+def test_a_record_is_not_overwritten_unasked(tmp_path):
+    path = tmp_path / "peer.h5"
+    settings.check_output(path, {"output": {"overwrite": False}})
+    path.write_text("old")
+    settings.check_output(path, {"output": {"overwrite": True}})
+    with pytest.raises(DataProblem, match="peer.h5 exists: choose another name, or --set output.overwrite=true"):
+        settings.check_output(path, {"output": {"overwrite": False}})
+
+
 def fake_python(folder, lacks, extra=""):
     """A Python that says what it lacks, and fails at everything else."""
     path = folder / "python"
