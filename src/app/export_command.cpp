@@ -91,6 +91,9 @@ void check(const ExportArguments& arguments, const std::vector<Output>& outputs)
     } else if (fs::exists(path) && fs::is_directory(path) != folder) {
       problems.push_back(
           fmt::format("{} is {}: name another output with -o", path.string(), folder ? "no folder" : "a folder"));
+    } else if (fs::exists(path) && !folder && !fs::is_regular_file(path)) {
+      // As root, renaming would put a file in the place of a device.
+      problems.push_back(fmt::format("{} is no regular file: name another output with -o", path.string()));
     } else if (fs::exists(path) && !arguments.overwrite) {
       problems.push_back(fmt::format("{} exists: name another output with -o, or give --overwrite", path.string()));
     }

@@ -2,7 +2,9 @@
 
 import collections
 import json
+import os
 import resource
+import stat
 import subprocess
 
 import h5py
@@ -257,6 +259,9 @@ def test_export_refuses_what_it_cannot_do(program):
     assert "-o names one output" in refused("--to", "csv,json", "-o", "x")
     assert "no folder" in refused("--to", "json", "-o", "none/x.json")
     assert "is a folder" in refused("--to", "json", "-o", program.folder)
+    os.mkfifo(program.folder / "pipe")
+    assert "no regular file" in refused("--to", "json", "-o", program.folder / "pipe", "--overwrite")
+    assert stat.S_ISFIFO((program.folder / "pipe").stat().st_mode), "still there"
     (program.folder / "plain.json").write_text("mine")
     assert "--overwrite" in refused("--to", "json") and (program.folder / "plain.json").read_text() == "mine"
     export(program, path, "json", "--overwrite")
