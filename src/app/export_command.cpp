@@ -36,9 +36,10 @@ struct Output {
   fs::path path;
 };
 
-/// Written aside and renamed: `path` is whole or as it was.
+/// Written aside and renamed: `path` is whole or as it was. No record is called as what lies aside: with -o run.h5 a .partial
+/// would be that of the run.
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& write) {
-  const fs::path aside = path.string() + ".partial";
+  const fs::path aside = path.string() + ".writing";
   errno = 0;
   std::ofstream out(aside, std::ios::binary | std::ios::trunc);
   if (out) {
@@ -56,10 +57,10 @@ void write_file(const fs::path& path, const std::function<void(std::ostream&)>& 
   }
 }
 
-/// The record's name without .h5 and what follows it.
-std::string stem_of(const std::string& path) {
-  const auto end = path.rfind(".h5");
-  return end == std::string::npos || end + 1 == path.size() ? path : path.substr(0, end);
+/// The record's name without .h5 and what follows it, in the record's folder.
+std::string stem_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return (path.parent_path() / name.substr(0, name.rfind(".h5"))).string();
 }
 
 std::vector<Output> outputs_of(const ExportArguments& arguments) {
@@ -94,6 +95,8 @@ void check(const ExportArguments& arguments, const std::vector<Output>& outputs)
     } else if (fs::exists(path) && !folder && !fs::is_regular_file(path)) {
       // As root, renaming would put a file in the place of a device.
       problems.push_back(fmt::format("{} is no regular file: name another output with -o", path.string()));
+    } else if (fs::exists(path) && fs::exists(arguments.file) && fs::equivalent(path, arguments.file)) {
+      problems.push_back(fmt::format("{} is the record itself: name another output with -o", path.string()));
     } else if (fs::exists(path) && !arguments.overwrite) {
       problems.push_back(fmt::format("{} exists: name another output with -o, or give --overwrite", path.string()));
     }

@@ -222,6 +222,19 @@ def test_a_killed_run_has_no_trace_and_export_says_why(program):
     assert document["partial"] is True and document["attributes"]["status"] == "interrupted" and document["tables"]["steps"]
 
 
+def test_no_export_touches_a_record(program):
+    path = program.train(1, "mlp", "x", *QUICK)
+    left = program.folder / "y.h5.partial"
+    left.write_bytes(path.read_bytes())
+    export(program, left, "json", "-o", program.folder / "y.h5")
+    assert left.read_bytes() == path.read_bytes(), "what a killed run left"
+    folder = program.folder / "of.h5s"
+    folder.mkdir()
+    (folder / "record").write_bytes(path.read_bytes())
+    export(program, folder / "record", "json")
+    assert (folder / "record.json").exists(), "beside the record, whatever its folder is called"
+
+
 def test_export_csv_and_json_hold_the_record(program):
     path = program.train(2, "mlp", "all", *TRACED)
     export(program, path, "csv,json,trace")
@@ -260,6 +273,7 @@ def test_export_refuses_what_it_cannot_do(program):
     assert "no folder" in refused("--to", "json", "-o", "none/x.json")
     assert "is a folder" in refused("--to", "json", "-o", program.folder)
     os.mkfifo(program.folder / "pipe")
+    assert "the record itself" in refused("--to", "json", "-o", path, "--overwrite")
     assert "no regular file" in refused("--to", "json", "-o", program.folder / "pipe", "--overwrite")
     assert stat.S_ISFIFO((program.folder / "pipe").stat().st_mode), "still there"
     (program.folder / "plain.json").write_text("mine")
