@@ -15,6 +15,7 @@ FIXED = {"model.activation_checkpointing": False, "technique.accumulation": "syn
          "technique.offload": "none",
          "precision.parameters": "fp32", "precision.compute": "fp32", "precision.reduce": "fp32", "precision.state": "fp32",
          "optimizer.clip_norm": 0.0, "schedule.name": "constant", "schedule.warmup_steps": 0}
+OPTIMIZERS = ("sgd", "adam", "adamw")
 
 
 def ask_program(case, technique, sets):
@@ -70,6 +71,8 @@ def check(config, world_size):
         section, name = key.split(".")
         if config[section][name] != wanted:
             problems.append(f"{key} = {config[section][name]}: peers support {wanted}")
+    if config["optimizer"]["name"] not in OPTIMIZERS:
+        problems.append(f"optimizer.name = {config['optimizer']['name']}: peers support {', '.join(OPTIMIZERS)}")
     data = config["data"]
     per_rank = data["micro_batch"] or data["global_batch"] // world_size
     if data["accumulation"] not in (0, 1) or (data["global_batch"] and per_rank * world_size != data["global_batch"]):

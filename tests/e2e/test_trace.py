@@ -120,6 +120,11 @@ def test_a_trace_is_valid_and_agrees_with_the_record(program, case, technique, r
     # A rank numbers its collectives, and each wait names one of them and lies within it.
     for _, mine in sent.groupby("rank"):
         assert sorted(mine.sequence) == list(range(len(mine)))
+    # Ranks share a clock: none of these ends on any rank before it has begun on all.
+    together = sent[sent.operation.isin(("all_reduce", "reduce_scatter", "all_gather", "barrier"))]
+    ends = together.start_s + together.duration_s
+    for (_, operation), mine in together.groupby(["sequence", "operation"]):
+        assert len(mine) == ranks and mine.start_s.max() <= ends[mine.index].min() + ROUNDING_S, operation
     waits = trace[trace.category == "wait"].merge(sent, on=["rank", "sequence"], suffixes=("", "_sent"))
     assert len(waits) == (trace.category == "wait").sum() > 0
     assert (waits.name == "wait for " + waits.operation).all()

@@ -15,9 +15,11 @@ SOURCE = pathlib.Path(os.environ.get("SHARDMARK_SOURCE", pathlib.Path(__file__).
 PEERS = SOURCE / "scripts" / "peers"
 sys.path[:0] = [str(PEERS), str(PEERS.parent)]
 import measure  # noqa: E402
+import measuring  # noqa: E402
 import record  # noqa: E402
 import settings  # noqa: E402
 import train  # noqa: E402
+from measuring import RANKS  # noqa: E402
 from problem import DataProblem  # noqa: E402
 
 
@@ -44,6 +46,7 @@ def config_of(**data):
     for key, value in settings.FIXED.items():
         section, name = key.split(".")
         config.setdefault(section, {})[name] = value
+    config["optimizer"]["name"] = "adamw"
     return config
 
 
@@ -64,6 +67,14 @@ def test_everything_a_peer_lacks_is_named_at_once():
     config["optimizer"]["clip_norm"] = 1.0
     config["precision"]["compute"] = "bf16"
     with pytest.raises(DataProblem, match="precision.compute = bf16: peers support fp32; optimizer.clip_norm = 1.0"):
+        settings.check(config, 2)
+
+
+def test_an_optimizer_that_peers_lack_is_refused():
+    """DeepSpeed's Adam would take its place without a word."""
+    config = config_of(micro_batch=4)
+    config["optimizer"]["name"] = "adamw8bit"
+    with pytest.raises(DataProblem, match="optimizer.name = adamw8bit: peers support sgd, adam, adamw"):
         settings.check(config, 2)
 
 
@@ -102,6 +113,73 @@ def test_bound_of_losses_is_the_largest_spread_so_far():
 def test_a_departing_loss_is_found(losses, said):
     found = measure.departure(losses, {"losses": [1.0, 1.0], "bounds": numpy.array([2e-6, 2e-5])})
     assert found.startswith("DEPART") and said in found if said else found == ""
+
+
+def test_what_is_read_of_a_record(tmp_path):
+    ranks = range(2)
+    message = {"purpose": "gradient", "operation": "all_reduce", "message_bytes": 4000, "count": 8, "wire_bytes": 8 * 4000.0}
+    others = ({"dtype": "bf16"}, {"purpose": "parameter", "operation": "all_gather", "wire_bytes": 4 * 2000.0, "count": 4},
+              {"purpose": "control", "message_bytes": 16, "wire_bytes": 64.0, "count": 4})
+    record.write_record(tmp_path / "x.h5", {}, "x", {
+        "config_keys": [{"key": "model.layers", "value": "3"}, {"key": "peer", "value": '"torch 2 DDP"'}],
+        "steps": [{"step": step, "rank": rank, "timed": int(step > 0), "loss": 10.0 * step + rank} for step in range(5) for rank in ranks],
+        "collectives": [{**message, **other, "rank": rank} for rank in ranks for other in ({}, *others)],
+        "memory": [{"category": category, "peak_bytes": 100 * rank + more} for rank in ranks for category, more in (("host_rss", 7), ("total", 900))],
+        "summary": [{"step_time_median_s": 0.25, "oversubscribed": 1}]})
+    # Of rank 0 in each of the four timed steps: both types of all-reduce, and the gather.
+    assert measuring.read_record(tmp_path / "x.h5") == {
+        "step_s": 0.25, "oversubscribed": True, "losses": [0, 10, 20, 30, 40], "resident_bytes": 107, "layers": 3, "peer": "torch 2 DDP",
+        "collectives_per_step": 6, "payload": {("all_reduce", 4000): 16000.0, ("all_gather", 4000): 2000.0}}
+
+
+CONFIG = "# preset mlp-digits\n\n[data]\nglobal_batch = {}   # default\nmicro_batch = {}   # default\n"
+
+
+@pytest.mark.parametrize("given, micro, whole, share", [(96, 0, 96, ["data.global_batch=48"]), (0, 4, 8, [])])
+def test_a_twin_computes_what_one_rank_does(monkeypatch, tmp_path, given, micro, whole, share):
+    runs = {}
+
+    def train(folder, name, preset, technique, ranks, sets):
+        assert technique == "single" and ranks == 1
+        runs[name] = sets
+        return {"losses": [1.0, 1.0] if name.endswith("whole") else [1.0, 1 + 1e-6]}
+    monkeypatch.setattr(measure, "prepare", lambda preset: "rows.h5")
+    monkeypatch.setattr(measure, "ask_program", lambda *_: CONFIG.format(given, micro))
+    monkeypatch.setattr(measure, "train", train)
+    case = measure.prepare_case(tmp_path, "mlp-digits", quick=False)
+    same = ["data.path=rows.h5", f"model.checkpoint={tmp_path / 'mlp-digits-weights'}"]
+    assert case["sets"] == same and case["share"] == share
+    assert case["losses"] == [1.0, 1.0] and case["bounds"] == pytest.approx([2e-6, 2e-5], rel=1e-6)
+    assert runs["mlp-digits-start"][-1] == f"checkpoint.export={tmp_path / 'mlp-digits-weights'}"
+    # The same batch as both sides' two ranks, whole and row by row.
+    for name, micro_batch in (("whole", 0), ("rows", 1)):
+        assert {*same, f"data.global_batch={whole}", f"data.micro_batch={micro_batch}"} <= set(runs[f"mlp-digits-{name}"])
+
+
+def test_limit_is_compute_beside_another_and_payload_over_speed(monkeypatch, tmp_path):
+    asked = []
+
+    def train(folder, name, preset, technique, ranks, sets):
+        asked.append(("ours", technique, ranks, sets))
+        return {"step_s": 0.5, "payload": {("all_gather", 4000): 6000.0}}
+
+    def train_peer(folder, name, preset, technique, sets, peer):
+        asked.append(("peer", technique, RANKS, sets))
+        return {"step_s": 0.75}
+
+    def train_twins(folder, name, preset, ranks, sets):
+        asked.append(("twins", preset, ranks, sets))
+        return 0.25
+    for function in (train, train_peer, train_twins):
+        monkeypatch.setattr(measure, function.__name__, function)
+    monkeypatch.setattr(measure, "collective_times", lambda payloads: {which: 0.01 for payload in payloads for which in payload})
+    cases = {"mlp": {"sets": ["a=1"], "share": ["data.global_batch=4"]}}
+    found = measure.run_round(tmp_path, "round0", [("mlp", "zero3")], cases, None)
+    # 2000 nominal bytes a gather of two ranks, so three of them.
+    assert found["mlp", "zero3"]["limit_s"] == pytest.approx(0.25 + 3 * 0.01)
+    both = ["a=1", "technique.profile=deepspeed"]
+    assert asked == [("ours", "zero3", RANKS, both), ("peer", "zero3", RANKS, both),
+                     ("twins", "mlp", RANKS, ["a=1", "data.global_batch=4"])]
 
 
 def one_round(ours_s, peer_s, peer_loss=1.0):

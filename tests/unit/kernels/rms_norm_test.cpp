@@ -103,6 +103,25 @@ TYPED_TEST(RmsNormTest, LeavesOutWhatNobodyWants) {
   }
 }
 
+/// As unfused operations have it, so that both train alike: bounds of one rounding more or less would not tell.
+TEST(RmsNorm, Bf16IsRoundedBeforeTheWeightToo) {
+  constexpr std::int64_t kWidth = 100;
+  const auto x = testing::normal_elements<Bf16>("x", kWidth, 3);
+  const auto weight = testing::normal_elements<Bf16>("weight", kWidth);
+  const auto dy = testing::normal_elements<Bf16>("dy", kWidth);
+  std::vector<Bf16> y(x.size());
+  std::vector<Bf16> dweight(x.size());
+  float inverse = 0;
+  rms_norm(x.data(), weight.data(), kEpsilon, {1, kWidth}, y.data(), &inverse);
+  rms_norm_backward<Bf16>({dy.data(), x.data(), weight.data(), &inverse}, {1, kWidth}, nullptr, dweight.data());
+  using E = Element<Bf16>;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float normalised = E::widen(E::round(E::widen(x[i]) * inverse));
+    EXPECT_EQ(y[i].bits, E::round(normalised * E::widen(weight[i])).bits) << i;
+    EXPECT_EQ(dweight[i].bits, E::round(E::widen(dy[i]) * normalised).bits) << i;
+  }
+}
+
 TEST(RmsNorm, ANumberThatIsNotFiniteStaysVisible) {
   const std::vector<float> x{1.0F, std::nanf(""), 2.0F};
   const std::vector<float> weight(3, 1.0F);

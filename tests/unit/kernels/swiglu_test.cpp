@@ -67,6 +67,21 @@ TYPED_TEST(SwigluTest, AgreesWithTheFormulas) {
   }
 }
 
+/// As unfused operations have it: bounds of one rounding more or less would not tell.
+TEST(Swiglu, Bf16IsRoundedAfterSilu) {
+  constexpr std::int64_t kCount = 1009;  // more than a block
+  const auto gate = testing::normal_elements<Bf16>("gate", kCount, 4);
+  const auto up = testing::normal_elements<Bf16>("up", kCount);
+  std::vector<Bf16> y(gate.size());
+  swiglu(gate.data(), up.data(), kCount, y.data());
+  using E = Element<Bf16>;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const float x = E::widen(gate[i]);
+    const float silu = E::widen(E::round(x * (1.0F / (1.0F + exponential(-x)))));
+    EXPECT_EQ(y[i].bits, E::round(silu * E::widen(up[i])).bits) << i;
+  }
+}
+
 TYPED_TEST(SwigluTest, ANumberThatIsNotFiniteStaysVisible) {
   const std::vector<TypeParam> gate(3, Element<TypeParam>::round(std::nanf("")));
   const std::vector<TypeParam> one(3, Element<TypeParam>::round(1.0F));

@@ -6,11 +6,21 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
+#include <vector>
 
 namespace shardmark::model {
 namespace {
 
 using Operation = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
+
+/// Strides in the order opposite to a contiguous tensor's, as views leave them.
+torch::Tensor direction_of(const torch::Tensor& output) {
+  const std::vector<std::int64_t> reversed(output.sizes().rbegin(), output.sizes().rend());
+  std::vector<std::int64_t> axes(reversed.size());
+  std::iota(axes.rbegin(), axes.rend(), 0);
+  return at::cos(at::arange(output.numel(), output.options())).view(reversed).permute(axes);
+}
 
 /// The output and the gradients of all inputs for one direction of the output.
 std::vector<torch::Tensor> with_gradients(const Operation& operation, std::vector<torch::Tensor> inputs) {
@@ -18,8 +28,7 @@ std::vector<torch::Tensor> with_gradients(const Operation& operation, std::vecto
     input = input.detach().clone(at::MemoryFormat::Preserve).requires_grad_();
   }
   const torch::Tensor output = operation(inputs);
-  const torch::Tensor direction = at::cos(at::arange(output.numel(), output.options())).view(output.sizes());
-  torch::autograd::backward({output}, {direction});
+  torch::autograd::backward({output}, {direction_of(output)});
   std::vector<torch::Tensor> results{output.detach()};
   for (const auto& input : inputs) {
     results.push_back(input.grad());
@@ -89,6 +98,8 @@ TEST_F(FusedTest, TheGateAndItsGradients) {
   compare(fused, [](const auto& in) { return swiglu_chain(in[0], in[1]); }, {at::randn({3, 7, 33}) * 4, at::randn({3, 7, 33})});
   compare(fused, [](const auto& in) { return swiglu_chain(in[0], in[1]); },
           {at::randn({33, 7}).transpose(0, 1), at::randn({7, 33})});
+  compare(fused, [](const auto& in) { return swiglu_chain(in[0], in[1]); },
+          {at::randn({7, 33}), at::randn({33, 7}).transpose(0, 1)});
 }
 
 /// In bf16 chains round after each operation and fused loops less often: a norm and a gate of equal inputs lie within two

@@ -181,6 +181,25 @@ TEST(OffloadedOptimizer, CopiesTheNextRangeInAndTheLastOutWhileOneIsUpdated) {
   EXPECT_FALSE(ranges[0].parameters.isnan().any().item<bool>());
 }
 
+TEST(OffloadedOptimizer, WaitsForWhatIsUnderWayBeforeRangesAreLetGoOrUpdatedAnew) {
+  const auto trained = [](device::MakeCopyQueue queue) {
+    Case the_case{{.name = "adamw"}};
+    the_case.options.offload = std::move(queue);
+    const auto optimizer = make_optimizer(the_case.options);
+    auto ranges = make_ranges(kSizes, the_case);
+    optimizer->bind(ranges, {});
+    for (int index = 0; index < 2; ++index) {  // nobody finishes anything
+      optimizer->begin_step();
+      for (std::size_t i = 0; i < ranges.size(); ++i) {
+        optimizer->update(i, 0.01, 1);
+      }
+    }
+    optimizer->unbind();
+    return values_of(*optimizer, ranges);
+  };
+  EXPECT_TRUE(same_bits(trained(make_late_copy_queue), trained(nullptr)));
+}
+
 TEST(OffloadedOptimizer, HoldsHostMemoryOnlyAndAsPredicted) {
   device::install_memory_ledger();
   const auto bytes = [](MemoryCategory category) {
