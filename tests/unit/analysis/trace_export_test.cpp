@@ -129,7 +129,8 @@ TEST(TraceExport, TimesAreExactToTheNanosecondAndNeverNegative) {
 }
 
 TEST(TraceExport, WhatWasNotOverLastsToTheEnd) {
-  const auto found = events(record_of({compute("cut", 1, record::kMissing), compute("last", 2, 3)}), "X");
+  const auto found =
+      events(record_of({compute("cut", 1, record::kMissing), compute("last", 2, 3), compute("of another", 0, 9, 1)}), "X");
   EXPECT_EQ(found[0]["dur"], 4e6);
   EXPECT_EQ(found[0]["args"]["unfinished"], true);
   EXPECT_FALSE(found[1]["args"].contains("unfinished"));
@@ -157,6 +158,8 @@ TEST(TraceExport, WarnsOfMissingRanksDroppedEventsAndUnsureClocks) {
   EXPECT_THAT(trace_warnings(record),
               ElementsAre(HasSubstr("1 of 4 ranks: status failed"), HasSubstr("rank 0: 10 events were kept and 5 dropped"),
                           HasSubstr("within 2 us")));
+  record.trace_ranks.push_back({1, 10, 0, 0, 1e-6});
+  EXPECT_THAT(trace_warnings(record), ::testing::Contains(HasSubstr("within 2 us"))) << "the worst counts, wherever it stands";
 }
 
 }  // namespace

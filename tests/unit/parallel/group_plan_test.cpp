@@ -266,8 +266,24 @@ TEST_F(Reuse, LeavesRoomForTheLargestUnitInTheBudget) {
   EXPECT_EQ(kept(1000, 1), (Kept{true, false, false, false, false}));
 }
 
+TEST_F(Reuse, TheLargestUnitMayBeAnyOfThem) {
+  using Kept = std::vector<bool>;
+  const auto kept_beside = [](std::int64_t live_bytes) {
+    Policy policy;
+    policy.reuse_elements = 1000;
+    policy.live_bytes = live_bytes;
+    return keep_for_reuse(policy, {{10, 0, true}, {300, 1, true}, {100, 2, true}}, {40, 1200, 400}).kept_units;
+  };
+  EXPECT_EQ(kept_beside(40 + 400 + 1200), (Kept{true, false, true}));
+  EXPECT_EQ(kept_beside(40 + 400 + 1200 - 1), (Kept{true, false, false}));
+}
+
 TEST_F(Reuse, FreesWhatBackwardDoesNotVisit) {
   EXPECT_EQ(kept(1000, 0, false), (std::vector<bool>{true, false, true, true, true}));
+  Policy policy;
+  policy.reuse_elements = 1000;
+  EXPECT_EQ(keep_for_reuse(policy, {{10, 0, false}, {100, 1, false}}, {40, 400}).kept_units, (std::vector<bool>{false, false}))
+      << "nothing trains";
 }
 
 }  // namespace

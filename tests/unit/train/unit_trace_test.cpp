@@ -101,6 +101,18 @@ TEST(UnitTrace, TheRootEndsWithItsInputGradientWhereOneComes) {
   }
 }
 
+TEST(UnitTrace, AnInputGradientEndsWhatTheUnitEnclosesAndNothingElse) {
+  base::Trace trace(100 * sizeof(base::TraceEvent));
+  Model model;
+  UnitTrace units(trace, model.list);
+  units.before_backward(0);
+  units.after_input_gradient(2);  // whose backward nobody asked for
+  EXPECT_TRUE(std::isnan(trace.event(0).end_s));
+  units.before_backward(1);
+  units.after_input_gradient(0);  // the input of 1 needs none
+  EXPECT_EQ(nested(trace), (Lines{"backward root", " backward a"}));
+}
+
 TEST(UnitTrace, WithoutGradientsThereIsNoBackward) {
   base::Trace trace(100 * sizeof(base::TraceEvent));
   Model model;
