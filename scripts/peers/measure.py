@@ -53,6 +53,7 @@ DATA = {"mlp": ("diabetes",), "mlp-digits": ("digits",), "lm10m": ("text",),
 STEPS = {"mlp-wide": ("measure.steps=10", "measure.blocks=3"), "lm10m": ("measure.steps=5", "measure.blocks=2")}
 QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=3", "measure.blocks=2")
 COMPARED_STEPS = 10
+BUSY_OVER_LIMIT = 2    # ranks that wait for each other suffer most where they share their cores with others
 LOSS_BOUND = 2e-6      # where one rank's distance from itself is smaller: some roundings of fp32
 SPREAD_FACTOR = 20
 RANDOM_ROWS = 5000     # as many as the synthetic ones
@@ -254,6 +255,9 @@ def main():
     rows = [row_of(cell, rounds, cases[cell[0]]) for cell in cells]
     heading = (f"shardmark beside its peers: {RANKS} ranks, {num_rounds} round(s), {datetime.date.today()}, {where}.\n"
                "ratio = peer_ms / ours_ms, median of the rounds' ratios; low to high holds the true median with probability `coverage`.")
+    busy = [f"{row['preset']}:{row['technique']}" for row in rows if row["ours_over_limit"] > BUSY_OVER_LIMIT]
+    if busy:
+        heading += f"\nMore than {BUSY_OVER_LIMIT:g} x the limit in {', '.join(busy)}: other work on this machine, most likely; measure again."
     oversubscribed = any(one[cell]["ours"]["oversubscribed"] for one in rounds for cell in cells)
     if oversubscribed or arguments.quick:
         heading += f"\n{'Fewer cores than ranks' if oversubscribed else 'A quick trial'}: the times mean nothing."

@@ -79,13 +79,15 @@ std::vector<Column> compare_columns() {
            {.unit = "1",
             .definition = "throughput against ddp in the peers' records (--transfer)",
             .formula = "median samples_per_s / median samples_per_s of ddp"})
-      .add(
-          "ratios_agree", ColumnType::text,
-          {.unit = "",
-           .definition = "\"yes\" if the intervals of the two ratios overlap, else \"no\" (--transfer)",
-           .formula = "[low / high of ddp, high / low of ddp]; low and high: throughput_low and throughput_high of one record, "
-                      "smallest and largest samples_per_s of several",
-           .traps = "wide intervals overlap easily: repeat runs"})
+      .add("ratios_agree", ColumnType::text,
+           {.unit = "",
+            .definition =
+                "of the interval of ratio_shardmark / ratio_peer: \"yes\" if it lies between 1/1.25 and 1.25, else \"no\" if "
+                "it leaves out 1, else \"undecided\" (--transfer)",
+            .formula =
+                "each ratio: [low / high of ddp, high / low of ddp]; low and high: throughput_low and throughput_high of one "
+                "record, smallest and largest samples_per_s of several",
+            .traps = "the range of few records says less than that of many: repeat runs"})
       .add("transfer", ColumnType::text,
            {.unit = "",
             .definition = "whether the peers' ranking is ours: of every two techniques whose intervals lie apart on both sides",

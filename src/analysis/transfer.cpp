@@ -18,6 +18,9 @@ using record::Record;
 
 constexpr std::array<std::string_view, 5> kTechniques{"ddp", "fsdp", "zero1", "zero2", "zero3"};
 
+// Ratios within a quarter of each other tell the same about a technique.
+constexpr double kAlike = 1.25;
+
 /// Throughput of one technique on one side.
 struct Speed {
   double median = 0;
@@ -89,15 +92,21 @@ std::int64_t place_of(const std::string& technique, const Side& side, const std:
          });
 }
 
-bool ratios_agree(const std::string& technique, const Group& group) {
+/// "yes", "no" or "undecided": of the interval of our ratio to ddp over the peer's.
+std::string ratios_agree(const std::string& technique, const Group& group) {
   const auto bounds = [&](const Side& side) {
     const Speed& mine = side.speeds.at(technique);
     const Speed& ddp = side.speeds.at("ddp");
-    return std::pair(mine.low / ddp.high, mine.high / ddp.low);
+    return technique == "ddp" ? std::pair(1.0, 1.0) : std::pair(mine.low / ddp.high, mine.high / ddp.low);
   };
   const auto ours = bounds(group.ours);
   const auto peers = bounds(group.peers);
-  return ours.first <= peers.second && peers.first <= ours.second;
+  const double low = ours.first / peers.second;
+  const double high = ours.second / peers.first;
+  if (low >= 1 / kAlike && high <= kAlike) {
+    return "yes";
+  }
+  return low > 1 || high < 1 ? "no" : "undecided";
 }
 
 std::string ranking(const Group& group, const std::vector<std::string>& shared) {
@@ -151,19 +160,26 @@ void judge(const std::pair<std::string, std::int64_t>& key, Group& group, Transf
     group.peers.speeds[technique] = speed_of(group.peers.records.at(technique));
   }
   const std::string verdict = ranking(group, shared);
-  std::vector<std::string> unlike;
+  std::map<std::string, std::vector<std::string>> by_answer;
   for (const auto& technique : shared) {
-    const bool agree = ratios_agree(technique, group);
-    if (!agree) {
-      unlike.push_back(technique);
-    }
+    const std::string agree = ratios_agree(technique, group);
+    by_answer[agree].push_back(technique);
     const auto ratio = [&](const Side& side) { return side.speeds.at(technique).median / side.speeds.at("ddp").median; };
     result.table.rows.push_back({key.first, key.second, technique, peer_of(*group.peers.records.at(technique).front()),
                                  place_of(technique, group.ours, shared), place_of(technique, group.peers, shared),
-                                 ratio(group.ours), ratio(group.peers), std::string(agree ? "yes" : "no"), verdict});
+                                 ratio(group.ours), ratio(group.peers), agree, verdict});
   }
-  result.verdict += fmt::format("{}{}: {}; {}", result.verdict.empty() ? "" : ". ", name, verdict,
-                                unlike.empty() ? "ratios to ddp agree" : "ratios to ddp differ: " + base::join(unlike, ", "));
+  std::string ratios = "ratios to ddp agree";
+  if (by_answer.contains("no") || by_answer.contains("undecided")) {
+    std::vector<std::string> parts;
+    for (const auto& [answer, words] : {std::pair("no", "differ"), std::pair("undecided", "are undecided")}) {
+      if (by_answer.contains(answer)) {
+        parts.push_back(fmt::format("{}: {}", words, base::join(by_answer[answer], ", ")));
+      }
+    }
+    ratios = "ratios to ddp " + base::join(parts, "; ");
+  }
+  result.verdict += fmt::format("{}{}: {}; {}", result.verdict.empty() ? "" : ". ", name, verdict, ratios);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ struct Transfer {
 /// A group is a preset and a number of ranks with ddp and at least one more technique on both sides, all settings of fairness
 /// equal. Of several records of one side and technique the median throughput counts. Two techniques are apart if the intervals
 /// of their throughput do not overlap; the ranking transfers if every two that are apart on both sides stand in the same order.
+/// Ratios to ddp agree if the whole interval of ours over the peer's lies between 1/1.25 and 1.25, and differ if it leaves
+/// out 1.
 [[nodiscard]] Transfer transfer(const std::vector<record::Record>& records);
 
 }  // namespace shardmark::analysis

@@ -174,12 +174,15 @@ def test_limit_is_compute_beside_another_and_payload_over_speed(monkeypatch, tmp
         monkeypatch.setattr(measure, function.__name__, function)
     monkeypatch.setattr(measure, "collective_times", lambda payloads: {which: 0.01 for payload in payloads for which in payload})
     cases = {"mlp": {"sets": ["a=1"], "share": ["data.global_batch=4"]}}
-    found = measure.run_round(tmp_path, "round0", [("mlp", "zero3")], cases, None)
+    found = measure.run_round(tmp_path, 0, [("mlp", "zero3")], cases, None)
     # 2000 nominal bytes a gather of two ranks, so three of them.
     assert found["mlp", "zero3"]["limit_s"] == pytest.approx(0.25 + 3 * 0.01)
     both = ["a=1", "technique.profile=deepspeed"]
     assert asked == [("ours", "zero3", RANKS, both), ("peer", "zero3", RANKS, both),
                      ("twins", "mlp", RANKS, ["a=1", "data.global_batch=4"])]
+    asked.clear()
+    measure.run_round(tmp_path, 1, [("mlp", "zero3")], cases, None)
+    assert [side for side, *_ in asked] == ["peer", "ours", "twins"], "in turn first"
 
 
 def one_round(ours_s, peer_s, peer_loss=1.0):

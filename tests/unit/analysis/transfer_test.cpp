@@ -109,6 +109,27 @@ TEST(Transfer, SameOrderWithOtherRatios) {
   EXPECT_EQ(result.verdict, "lm10m on 2 ranks: ranking transfers (1 pairs apart on both sides); ratios to ddp differ: zero1");
 }
 
+TEST(Transfer, RatiosThatAreNotToldApartAreNotSaidToAgree) {
+  // Ours 0.9, the peer's anything from 0.5 to 1.3.
+  const auto result = transfer(both({{.samples_per_s = 1000}, {.technique = "zero1", .samples_per_s = 900}},
+                                    {{.samples_per_s = 1000}, {.technique = "zero1", .samples_per_s = 900, .spread = 400}}));
+  EXPECT_EQ(text(result, 0, "ratios_agree"), "yes") << "ddp's ratio to itself is 1";
+  EXPECT_EQ(text(result, 1, "ratios_agree"), "undecided");
+  EXPECT_THAT(result.verdict, HasSubstr("ratios to ddp are undecided: zero1"));
+}
+
+TEST(Transfer, RatiosWithinAQuarterAgreeThoughTheyAreToldApart) {
+  const auto at = [&](double rate) {
+    return text(transfer(both({{.samples_per_s = 1000}, {.technique = "zero1", .samples_per_s = 1000}},
+                              {{.samples_per_s = 1000}, {.technique = "zero1", .samples_per_s = rate}})),
+                1, "ratios_agree");
+  };
+  EXPECT_EQ(at(840), "yes");
+  EXPECT_EQ(at(1200), "yes");
+  EXPECT_EQ(at(780), "no");
+  EXPECT_EQ(at(1300), "no");
+}
+
 TEST(Transfer, WhatIsNotApartDecidesNothing) {
   const auto result =
       transfer(both({{.samples_per_s = 1000, .spread = 60}, {.technique = "fsdp", .samples_per_s = 900, .spread = 60}},
