@@ -142,6 +142,24 @@ def test_stop_request_ends_at_a_step_edge(tmp_path):
         assert len(file["steps"]) > 0 and len(file["steps"]) % 2 == 0
 
 
+def test_stop_request_to_one_rank_ends_all_at_the_same_step(tmp_path):
+    job = subprocess.Popen([LAUNCH, "2", BINARY, "run", "mlp", "-o", "x.h5", *LONG], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
+    try:
+        wait_for(tmp_path / "x.h5.partial")
+        processes = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        mine = [int(process) for process in processes
+                if b"OMPI_COMM_WORLD_RANK=1\0" in pathlib.Path(f"/proc/{process}/environ").read_bytes()]
+        assert len(mine) == 1
+        os.kill(mine[0], signal.SIGUSR1)
+        _, errors = job.communicate(timeout=30)
+    finally:
+        job.kill()
+    assert job.returncode == 1 and "stopped on request" in errors
+    assert attribute(tmp_path / "x.h5", "status") == "stopped"
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert set(file["steps"]["step"][file["steps"]["rank"] == 0]) == set(file["steps"]["step"][file["steps"]["rank"] == 1])
+
+
 @pytest.mark.parametrize("what", ["op", "count", "dtype", "skip"])
 def test_mismatched_collective_is_named(tmp_path, what):
     code, errors, seconds = run_in_session(tmp_path, 3, "run", "mlp", "-o", "x.h5", *LONG, "--set", "comm.deadline_s=10",
