@@ -211,6 +211,14 @@ def test_speed_of_a_departing_peer_is_not_compared():
     assert next(csv.DictReader(io.StringIO("\n".join(lines[2:]))))["preset"] == "mlp"
 
 
+def test_our_own_departing_losses_are_marked_too():
+    case = {"losses": [1.0], "bounds": numpy.array([2e-6])}
+    rounds = [one_round(1e-3, 5e-3) for _ in range(7)]
+    rounds[3]["mlp", "ddp"]["ours"]["losses"] = [1.1]
+    row = measure.row_of(("mlp", "ddp"), rounds, case)
+    assert row["losses"].startswith("ours: DEPART at step 0") and row["ratio"] is None
+
+
 def test_unknown_cells_and_too_few_pairs_are_refused(capsys):
     assert measure.parse_cells("mlp:ddp,lm10m:zero3") == [("mlp", "ddp"), ("lm10m", "zero3")]
     for bad in ("mlp", "mlp:single", "nothing:ddp"):
