@@ -15,8 +15,8 @@
 #include "analysis/export.hpp"
 #include "analysis/trace_export.hpp"
 #include "app/command.hpp"
+#include "app/open_record.hpp"
 #include "base/log.hpp"
-#include "record/reader.hpp"
 #include "record/schema.hpp"
 
 namespace shardmark::app {
@@ -136,10 +136,7 @@ void write_output(const Output& output, const record::Record& record) {
 base::ExitCode export_record(const ExportArguments& arguments) {
   const auto outputs = outputs_of(arguments);
   check(arguments, outputs);
-  const auto record = record::read_record(arguments.file);
-  if (record.partial) {
-    base::log_warning(fmt::format("{} is what an interrupted run left: {} step rows", record.path, record.steps.size()));
-  }
+  const auto record = open_record(arguments.file);
   if (std::ranges::find(outputs, "trace", &Output::format) != outputs.end()) {
     analysis::require_trace(record);
   }

@@ -11,8 +11,7 @@
 #include "analysis/record_cells.hpp"
 #include "analysis/table.hpp"
 #include "app/command.hpp"
-#include "base/log.hpp"
-#include "record/reader.hpp"
+#include "app/open_record.hpp"
 #include "record/schema.hpp"
 
 namespace shardmark::app {
@@ -77,10 +76,7 @@ std::string slowest_rank(const record::Record& record) {
 
 base::ExitCode show(const std::string& file, const std::string& format_name, const std::string& table_name) {
   const auto format = analysis::parse_format(format_name);
-  const auto record = record::read_record(file);
-  if (record.partial) {
-    base::log_warning(fmt::format("{} is what an interrupted run left: {} step rows", record.path, record.steps.size()));
-  }
+  const auto record = open_record(file);
   std::map<std::string, TextTable> tables{{"overview", overview(record)}};
   for (const char* name : {"ranks", "environment", "config_keys", "steps", "memory", "collectives", "checks"}) {
     tables.emplace(name, analysis::text_table(record, name));

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/vector_clones.hpp"
+#include "kernels/convert.hpp"
 
 namespace shardmark::kernels {
 namespace {
@@ -42,17 +43,6 @@ SM_INLINE_IN_CLONES float sigmoid(float x) {
 // blocks of fp32 that stay in the nearest cache.
 constexpr std::int64_t kBlock = 512;
 
-SM_VECTOR_CLONES void widen_all(const Bf16* __restrict from, std::int64_t count, float* __restrict into) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    into[i] = Element<Bf16>::widen(from[i]);
-  }
-}
-SM_VECTOR_CLONES void round_all(const float* __restrict from, std::int64_t count, Bf16* __restrict into) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    into[i] = Element<Bf16>::round(from[i]);
-  }
-}
-
 SM_VECTOR_CLONES void silu_all(const float* __restrict gate, std::int64_t count, float* __restrict y) {
   for (std::int64_t i = 0; i < count; ++i) {
     y[i] = gate[i] * sigmoid(gate[i]);
@@ -80,28 +70,30 @@ void forward_block(const float* gate, const float* up, std::int64_t count, float
   multiply_all(up, count, y);
 }
 void forward_block(const Bf16* gate, const Bf16* up, std::int64_t count, Bf16* y) {
+  const auto size = static_cast<std::size_t>(count);
   Block wide;
   Block result;
-  widen_all(gate, count, wide.data());
+  convert(wide.data(), gate, size);
   silu_all(wide.data(), count, result.data());
-  round_all(result.data(), count, y);
-  widen_all(y, count, result.data());
-  widen_all(up, count, wide.data());
+  convert(y, result.data(), size);
+  convert(result.data(), y, size);
+  convert(wide.data(), up, size);
   multiply_all(wide.data(), count, result.data());
-  round_all(result.data(), count, y);
+  convert(y, result.data(), size);
 }
 
 void backward_block(const float* dy, const float* gate, const float* up, std::int64_t count, float* dgate, float* dup) {
   backward_all(dy, gate, up, count, dgate, dup);
 }
 void backward_block(const Bf16* dy, const Bf16* gate, const Bf16* up, std::int64_t count, Bf16* dgate, Bf16* dup) {
+  const auto size = static_cast<std::size_t>(count);
   std::array<Block, 5> wide;
-  widen_all(dy, count, wide[0].data());
-  widen_all(gate, count, wide[1].data());
-  widen_all(up, count, wide[2].data());
+  convert(wide[0].data(), dy, size);
+  convert(wide[1].data(), gate, size);
+  convert(wide[2].data(), up, size);
   backward_all(wide[0].data(), wide[1].data(), wide[2].data(), count, wide[3].data(), wide[4].data());
-  round_all(wide[3].data(), count, dgate);
-  round_all(wide[4].data(), count, dup);
+  convert(dgate, wide[3].data(), size);
+  convert(dup, wide[4].data(), size);
 }
 
 }  // namespace

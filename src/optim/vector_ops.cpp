@@ -8,6 +8,7 @@
 
 #include "base/random.hpp"
 #include "base/vector_clones.hpp"
+#include "kernels/convert.hpp"
 
 namespace shardmark::optim {
 namespace {
@@ -58,16 +59,7 @@ SM_VECTOR_CLONES void add_floats(float* sum, const Bf16* part, std::size_t count
   }
 }
 
-SM_VECTOR_CLONES void convert(float* into, const Bf16* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    into[i] = kernels::Element<Bf16>::widen(from[i]);
-  }
-}
-SM_VECTOR_CLONES void convert(Bf16* into, const float* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    into[i] = kernels::Element<Bf16>::round(from[i]);
-  }
-}
+using kernels::convert;
 
 template <typename T>
 void convert(T* into, const T* from, std::size_t count) {
