@@ -11,7 +11,8 @@ import h5py
 import pytest
 from conftest import BINARY, LAUNCH, attribute, run_job, table
 
-LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=400")
+# A million steps: no machine ends them before the fault, the signal or the second job comes.
+LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=20000")
 
 
 def run_in_session(folder, ranks, *arguments, fault=None):

@@ -11,7 +11,8 @@ PROGRAM = pathlib.Path(os.environ.get("SHARDMARK_BUILD", SOURCE / "build")) / "e
 # Launch and MPI_Init on shared cores, a few steps and two seconds of grace before MPI_Abort: half of the program's deadline of
 # 40 s, which the others would wait for if nobody told them.
 IN_TIME_S = 20
-LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=400", "--set", "comm.deadline_s=3")
+# A million steps: no machine ends them before the fault, the signal or the second job comes.
+LONG = ("--set", "measure.steps=50", "--set", "measure.blocks=20000", "--set", "comm.deadline_s=3")
 
 
 def train(folder, technique, fault):
