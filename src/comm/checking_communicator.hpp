@@ -34,6 +34,10 @@ class CheckingCommunicator final : public Communicator {
   [[nodiscard]] bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
   void progress() override;
+  [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
+  void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
+  void begin_together() override { inner_->begin_together(); }
+  void end_together() override { inner_->end_together(); }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;
 
   /// The training step that faults count by, here and in all that are split from this. Until it is set they count collectives

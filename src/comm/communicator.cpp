@@ -1,5 +1,7 @@
 #include "comm/communicator.hpp"
 
+#include <cstring>
+
 #include "base/error.hpp"
 
 namespace shardmark::comm {
@@ -80,6 +82,12 @@ void check_shape(const Collective& collective, int size) {
     case Operation::broadcast: SM_CHECK(root >= 0 && root < size, name + ": root is not a rank of the group"); break;
     case Operation::all_reduce:
     case Operation::barrier: break;
+  }
+}
+
+void Communicator::read(void* into, const void* from, std::size_t bytes) {
+  if (bytes > 0) {
+    std::memcpy(into, from, bytes);
   }
 }
 

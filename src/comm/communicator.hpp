@@ -2,6 +2,7 @@
 // The one interface of communication: asynchronous collectives of a group of ranks, in order, on one queue. Others include
 // this header; only comm/factory.cpp sees the implementations. Knows nothing of tensors.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,11 +24,16 @@ enum class Purpose : std::uint8_t { gradient, parameter, buffer, control };
 [[nodiscard]] std::string_view name_of(SumOrder order);
 [[nodiscard]] std::string_view name_of(Purpose purpose);
 
-/// `count` elements of host or device memory, lent until the operation completes.
+/// Where a buffer lies: in the memory where training runs, or in the host's wherever that is. A communicator over a device's
+/// network carries host memory apart and at once: its `start` waits then.
+enum class Place : std::uint8_t { device, host };
+
+/// `count` elements, lent until the operation completes.
 struct Buffer {
   void* data = nullptr;
   std::int64_t count = 0;
   base::DType dtype = base::DType::fp32;
+  Place place = Place::device;
   [[nodiscard]] std::int64_t bytes() const { return count * static_cast<std::int64_t>(base::size_of(dtype)); }
 };
 
@@ -105,6 +111,15 @@ class Communicator {
   /// Moves started operations on without blocking: called between pieces of computation, so that collectives advance under
   /// it without a thread that would steal a core.
   virtual void progress() = 0;
+  /// Whether operations run without the host: then `wait` returns at once and holds back later computation instead, and what
+  /// `test` finds depends on chance, so that decisions taken by it would differ between runs.
+  [[nodiscard]] virtual bool runs_by_itself() const { return false; }
+  /// Copies `bytes` from where buffers lie to the host, once all computation enqueued so far is done; the host waits. Throws as
+  /// `wait`. Local.
+  virtual void read(void* into, const void* from, std::size_t bytes);
+  /// What is started between these goes out together, where that is cheaper; no wait or test in between.
+  virtual void begin_together() {}
+  virtual void end_together() {}
   /// Collective: ranks of equal `color` form a group, ordered by rank in this one.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, const std::string& name) = 0;
 

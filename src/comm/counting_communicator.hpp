@@ -97,6 +97,10 @@ class CountingCommunicator final : public Communicator {
   [[nodiscard]] bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
   void progress() override;
+  [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
+  void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
+  void begin_together() override { inner_->begin_together(); }
+  void end_together() override { inner_->end_together(); }
   /// The group counts into the same rows.
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;
 
