@@ -13,6 +13,7 @@ std::string_view name_of(Operation operation) {
     case Operation::all_gather: return "all_gather";
     case Operation::broadcast: return "broadcast";
     case Operation::all_to_all: return "all_to_all";
+    case Operation::send_receive: return "send_receive";
     case Operation::barrier: return "barrier";
   }
   return "?";
@@ -44,7 +45,8 @@ std::string_view name_of(Purpose purpose) {
 std::int64_t Collective::message_bytes() const {
   switch (operation) {
     case Operation::reduce_scatter:
-    case Operation::all_to_all: return send.bytes();
+    case Operation::all_to_all:
+    case Operation::send_receive: return send.bytes();
     case Operation::all_reduce:
     case Operation::all_gather:
     case Operation::broadcast: return receive.bytes();
@@ -56,6 +58,9 @@ std::int64_t Collective::message_bytes() const {
 double wire_bytes(const Collective& collective, int size) {
   if (size <= 1 || collective.operation == Operation::barrier) {
     return 0;
+  }
+  if (collective.operation == Operation::send_receive) {
+    return collective.root == 0 ? 0 : static_cast<double>(collective.message_bytes());
   }
   const double share = static_cast<double>(size - 1) / size * static_cast<double>(collective.message_bytes());
   return collective.operation == Operation::all_reduce ? 2 * share : share;
@@ -78,6 +83,10 @@ void check_shape(const Collective& collective, int size) {
     case Operation::all_to_all:
       SM_CHECK(send.count == receive.count && send.count % size == 0,
                name + ": send and receive must hold equally many parts, one a rank");
+      break;
+    case Operation::send_receive:
+      SM_CHECK(send.count == receive.count, name + ": send and receive must hold equally many elements");
+      SM_CHECK(root >= 0 && root < size, name + ": root, the places ahead, must be from 0 to the group's size - 1");
       break;
     case Operation::broadcast: SM_CHECK(root >= 0 && root < size, name + ": root is not a rank of the group"); break;
     case Operation::all_reduce:
@@ -148,6 +157,17 @@ Pending Communicator::all_to_all(Buffer send, Buffer receive, Purpose purpose, s
   collective.operation = Operation::all_to_all;
   collective.send = send;
   collective.receive = receive;
+  collective.purpose = purpose;
+  collective.tag = tag;
+  return {this, start(collective)};
+}
+
+Pending Communicator::send_receive(Buffer send, Buffer receive, int ahead, Purpose purpose, std::int64_t tag) {
+  Collective collective;
+  collective.operation = Operation::send_receive;
+  collective.send = send;
+  collective.receive = receive;
+  collective.root = ahead;
   collective.purpose = purpose;
   collective.tag = tag;
   return {this, start(collective)};

@@ -12,7 +12,7 @@
 
 namespace shardmark::comm {
 
-enum class Operation : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier };
+enum class Operation : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_receive, barrier };
 enum class Reduction : std::uint8_t { sum, max, min };
 /// fast: the library chooses the order of additions. ordered: fp32 (double for fp64) sums along one fixed binary tree over
 /// ranks, split at the largest power of two below n; values are rounded to the buffer's dtype once, at the end.
@@ -45,6 +45,8 @@ struct Buffer {
 ///   all_gather      send = n elements, receive = size x n; send may be part r of receive
 ///   broadcast       receive = buffer, from `root`
 ///   all_to_all      send and receive = size x n elements; part p goes to rank p; no overlap
+///   send_receive    send goes to the rank `root` places ahead, cyclically, receive comes from the one `root` places behind;
+///                   equally many elements, no overlap
 ///   barrier         no buffers
 struct Collective {
   Operation operation = Operation::barrier;
@@ -52,7 +54,7 @@ struct Collective {
   SumOrder order = SumOrder::fast;
   Buffer send;
   Buffer receive;
-  int root = 0;
+  int root = 0;  // broadcast: whose data; send_receive: how many places ahead, from 0 to size - 1
   Purpose purpose = Purpose::control;
   std::int64_t tag = 0;  // says which bucket, unit or step; compared by the checking decorator, printed on a deadline
   /// Bytes of the whole padded buffer: what `message_bytes` of a record means.
@@ -64,7 +66,7 @@ struct Collective {
 };
 
 /// Nominal bytes one rank of a group of `size` puts on the wire (design section 3): all_reduce 2 (g-1)/g S, barrier 0,
-/// the others (g-1)/g S.
+/// send_receive S, or 0 to the rank itself, the others (g-1)/g S.
 [[nodiscard]] double wire_bytes(const Collective& collective, int size);
 
 /// Throws InvariantError if the buffers do not fit the operation in a group of `size`: every implementation's first check.
@@ -131,6 +133,7 @@ class Communicator {
   [[nodiscard]] Pending all_gather(Buffer send, Buffer receive, Purpose purpose, std::int64_t tag);
   [[nodiscard]] Pending broadcast(Buffer buffer, int root, Purpose purpose, std::int64_t tag);
   [[nodiscard]] Pending all_to_all(Buffer send, Buffer receive, Purpose purpose, std::int64_t tag);
+  [[nodiscard]] Pending send_receive(Buffer send, Buffer receive, int ahead, Purpose purpose, std::int64_t tag);
   [[nodiscard]] Pending barrier(std::int64_t tag = 0);
 };
 

@@ -49,6 +49,8 @@ std::string text_of(const Description& description) {
   }
   if (description.operation == Operation::broadcast) {
     text += fmt::format(", root {}", description.root);
+  } else if (description.operation == Operation::send_receive) {
+    text += fmt::format(", {} ahead", description.root);
   }
   return text + fmt::format(", {}, tag {}", name_of(description.purpose), description.tag);
 }

@@ -42,6 +42,7 @@ AlgorithmSet::AlgorithmSet(const MpiGroup& group, const MpiOptions& options)
       library_sum_(std::make_unique<LibrarySum>(group, options)),
       exchange_(std::make_unique<Exchange>(group, options)),
       broadcast_(std::make_unique<Broadcast>(group, options)),
+      shift_(std::make_unique<Shift>(group, options)),
       barrier_(std::make_unique<Barrier>(group, options)) {}
 
 AlgorithmSet::~AlgorithmSet() = default;
@@ -60,6 +61,7 @@ Algorithm& AlgorithmSet::choose(const Collective& collective) {
     case Operation::all_gather:
     case Operation::all_to_all: return *exchange_;
     case Operation::broadcast: return *broadcast_;
+    case Operation::send_receive: return *shift_;
     case Operation::barrier: return *barrier_;
   }
   return *barrier_;

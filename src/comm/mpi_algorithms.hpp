@@ -86,6 +86,7 @@ class AlgorithmSet {
   std::unique_ptr<Algorithm> library_sum_;
   std::unique_ptr<Algorithm> exchange_;
   std::unique_ptr<Algorithm> broadcast_;
+  std::unique_ptr<Algorithm> shift_;
   std::unique_ptr<Algorithm> barrier_;
 };
 

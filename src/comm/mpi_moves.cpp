@@ -63,6 +63,24 @@ void Broadcast::post_second(Round& round) {
   }
 }
 
+Plan Shift::plan() {
+  chunk_ = chunk_elements(options_.chunk_bytes);
+  return {(collective_.send.count + chunk_ - 1) / chunk_, options_.window};
+}
+
+void Shift::post_first(Round& round) {
+  const std::int64_t begin = round.index * chunk_;
+  const std::int64_t count = std::min(chunk_, collective_.send.count - begin);
+  const auto* from = static_cast<const std::byte*>(collective_.send.data) + begin * element_bytes();
+  auto* to = static_cast<std::byte*>(collective_.receive.data) + begin * element_bytes();
+  if (collective_.root == 0) {
+    std::memcpy(to, from, static_cast<std::size_t>(count * element_bytes()));
+    return;
+  }
+  receive(to, count, (group_.rank() - collective_.root + group_.size()) % group_.size(), tag_, round);
+  send(from, count, (group_.rank() + collective_.root) % group_.size(), tag_, round);
+}
+
 Plan Barrier::plan() {
   std::int64_t rounds = 0;
   while ((std::int64_t{1} << rounds) < group_.size()) {

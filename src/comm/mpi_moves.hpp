@@ -1,5 +1,5 @@
 #pragma once
-// Collectives that move data without adding: all_gather and all_to_all, broadcast, barrier.
+// Collectives that move data without adding: all_gather and all_to_all, broadcast, send_receive, barrier.
 
 #include "comm/mpi_algorithms.hpp"
 
@@ -33,6 +33,19 @@ class Broadcast final : public Algorithm {
   [[nodiscard]] std::int64_t begin_of(const Round& round) const { return round.index * chunk_; }
   [[nodiscard]] std::int64_t count_of(const Round& round) const;
 
+  std::int64_t chunk_ = 1;
+};
+
+/// send_receive: every rank passes its buffer on by `root` places, all at once.
+class Shift final : public Algorithm {
+ public:
+  using Algorithm::Algorithm;
+  void post_first(Round& round) override;
+
+ protected:
+  [[nodiscard]] Plan plan() override;
+
+ private:
   std::int64_t chunk_ = 1;
 };
 

@@ -10,7 +10,7 @@ namespace shardmark::comm {
 Ticket SelfCommunicator::start(const Collective& collective) {
   check_shape(collective, 1);
   const bool copies = collective.operation == Operation::reduce_scatter || collective.operation == Operation::all_gather ||
-                      collective.operation == Operation::all_to_all;
+                      collective.operation == Operation::all_to_all || collective.operation == Operation::send_receive;
   if (collective.receive.dtype != collective.message_dtype()) {
     const void* source = collective.send.data;
     kernels::tree_sum_widened(&source, 1, static_cast<float*>(collective.receive.data), collective.receive.count);

@@ -34,6 +34,9 @@ class Work {
           copy(at(mine_.receive, other * part), at(of(other).send, rank_ * part), part);
         }
         break;
+      case Operation::send_receive:
+        copy(at(mine_.receive, 0), at(of((rank_ - mine_.root + size_) % size_).send, 0), mine_.receive.count);
+        break;
       case Operation::barrier: break;
     }
   }

@@ -64,15 +64,15 @@ Table collectives_table() {
   return TableBuilder("collectives", sizeof(CollectiveRow),
                       "one row per distinct (rank, operation, purpose, group, dtype, message_bytes) over the timed steps")
       .SM_COLUMN(CollectiveRow, rank, "1", "world rank", "MPI")
-      .SM_COLUMN(CollectiveRow, operation, "", "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier",
-                 "communicator")
+      .SM_COLUMN(CollectiveRow, operation, "",
+                 "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_receive, barrier", "communicator")
       .SM_COLUMN(CollectiveRow, purpose, "", "gradient, parameter, buffer or control", "caller")
       .SM_COLUMN(CollectiveRow, group, "", "name of the group of ranks", "communicator")
       .SM_COLUMN(CollectiveRow, dtype, "", "type of the elements on the wire", "communicator")
       .SM_COLUMN(CollectiveRow, message_bytes, "bytes", "the whole padded buffer S", "communicator")
       .SM_COLUMN(CollectiveRow, count, "1", "calls", "counting communicator")
       .SM_COLUMN(CollectiveRow, wire_bytes, "bytes", "nominal bytes that the rank sends in all calls", "counting communicator",
-                 "all_reduce 2 (g-1)/g S, barrier 0, others (g-1)/g S, in a group of g",
+                 "all_reduce 2 (g-1)/g S, send_receive S, barrier 0, others (g-1)/g S, in a group of g",
                  "nominal: what a network carries comes from its own counters")
       .SM_COLUMN(CollectiveRow, total_s, "s", "from start to completion, all calls", "counting communicator", "",
                  "overlaps compute and other calls")

@@ -91,6 +91,17 @@ TEST(Checking, OtherRoot) {
   expect_mismatch(from(0), from(1 % test_world().size()), "root 0", "broadcast, fp32, 4 elements, root 1");
 }
 
+TEST(Checking, OtherDistance) {
+  const auto by = [](int ahead) {
+    return [ahead](Communicator& communicator) {
+      Elements send(DType::bf16, 4);
+      Elements receive(DType::bf16, 4);
+      communicator.send_receive(send.buffer(), receive.buffer(), ahead, Purpose::buffer, 1).wait();
+    };
+  };
+  expect_mismatch(by(0), by(1 % test_world().size()), "0 ahead", "send_receive, bf16, 4 elements of 4, 1 ahead");
+}
+
 TEST(Checking, OneRankLeavesOneOut) {
   const auto two = [](Communicator& communicator) {
     sum_of(DType::fp32, 8, 3)(communicator);

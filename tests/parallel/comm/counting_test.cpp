@@ -44,15 +44,19 @@ TEST(Counting, PayloadOfEveryOperationIsTheNominalOne) {
     communicator.all_gather(part.buffer(), whole.buffer(), Purpose::parameter, repeat).wait();
     communicator.broadcast(whole.buffer(), 0, Purpose::buffer, repeat).wait();
     communicator.all_to_all(whole.buffer(), other.buffer(), Purpose::buffer, repeat).wait();
+    communicator.send_receive(whole.buffer(), other.buffer(), size - 1, Purpose::buffer, repeat).wait();
     communicator.barrier(repeat).wait();
   }
   const auto rows = stack.counts().rows();
-  EXPECT_EQ(rows.size(), 6U);
+  EXPECT_EQ(rows.size(), 7U);
   const double bytes = 2.0 * kPart * size;
-  const std::pair<Operation, double> nominal[] = {
-      {Operation::all_reduce, 2 * share * bytes}, {Operation::reduce_scatter, share * bytes},
-      {Operation::all_gather, share * bytes},     {Operation::broadcast, share * bytes},
-      {Operation::all_to_all, share * bytes},     {Operation::barrier, 0}};
+  const std::pair<Operation, double> nominal[] = {{Operation::all_reduce, 2 * share * bytes},
+                                                  {Operation::reduce_scatter, share * bytes},
+                                                  {Operation::all_gather, share * bytes},
+                                                  {Operation::broadcast, share * bytes},
+                                                  {Operation::all_to_all, share * bytes},
+                                                  {Operation::send_receive, size > 1 ? bytes : 0},
+                                                  {Operation::barrier, 0}};
   for (const auto& [operation, wire] : nominal) {
     const CollectiveStats row = row_of(rows, operation, "world");
     EXPECT_EQ(row.count, 3) << name_of(operation);

@@ -78,6 +78,27 @@ TEST_P(Moves, BroadcastFromEveryRoot) {
   }
 }
 
+TEST_P(Moves, SendReceiveByEveryNumberOfPlaces) {
+  const auto& [dtype, count, chunk] = GetParam();
+  const auto communicator = make_mpi(options());
+  const int size = communicator->size();
+  const int rank = communicator->rank();
+  for (int ahead = 0; ahead < size; ++ahead) {
+    Elements send(dtype, count);
+    Elements receive(dtype, count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      send.set(i, owned(rank, i));
+      receive.set(i, 3);
+    }
+    communicator->send_receive(send.buffer(), receive.buffer(), ahead, Purpose::buffer, 1).wait();
+    bool equal = true;
+    for (std::int64_t i = 0; i < count; ++i) {
+      equal = equal && receive.get(i) == owned((rank - ahead + size) % size, i) && send.get(i) == owned(rank, i);
+    }
+    EXPECT_ON_ALL_RANKS(equal);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Moves,
                          ::testing::Combine(::testing::Values(DType::fp32, DType::bf16, DType::fp64, DType::int64,
                                                               DType::uint8),

@@ -95,6 +95,10 @@ TEST(CollectiveTrace, CollectivesThatAreNotCountedAreTracedToo) {
   EXPECT_EQ(trace.text_of(trace.event(0).name), "barrier");
   EXPECT_EQ(trace.event(0).bytes, 0);
   EXPECT_FALSE(std::isnan(trace.event(0).end_s));
+  counting.send_receive(kBuffer, kBuffer, 1, Purpose::buffer, 0).wait();
+  EXPECT_EQ(trace.text_of(trace.event(2).name), "send_receive");
+  EXPECT_EQ(trace.text_of(trace.event(3).name), "wait for send_receive");
+  EXPECT_EQ(trace.event(2).bytes, kBuffer.bytes());
 }
 
 TEST(CollectiveTrace, WithoutATraceThereIsNothing) {

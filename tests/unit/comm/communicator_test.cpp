@@ -31,6 +31,12 @@ TEST(WireBytes, AreNominal) {
   EXPECT_DOUBLE_EQ(wire_bytes(collective_of(Operation::all_to_all, 100, 100), 4), 0.75 * 400);
   EXPECT_DOUBLE_EQ(wire_bytes(collective_of(Operation::broadcast, 0, 100), 4), 0.75 * 400);
   EXPECT_DOUBLE_EQ(wire_bytes(collective_of(Operation::barrier, 0, 0), 4), 0);
+  // A rank sends all of its S bytes to one other, or to itself, which is no message.
+  Collective shift = collective_of(Operation::send_receive, 100, 100);
+  EXPECT_DOUBLE_EQ(wire_bytes(shift, 4), 0);
+  shift.root = 3;
+  EXPECT_DOUBLE_EQ(wire_bytes(shift, 4), 400);
+  EXPECT_EQ(shift.message_bytes(), 400);
   EXPECT_DOUBLE_EQ(wire_bytes(collective_of(Operation::all_reduce, 0, 100), 1), 0);
 }
 
@@ -43,6 +49,13 @@ TEST(Shape, WhatDoesNotFitIsRefused) {
   Collective broadcast = collective_of(Operation::broadcast, 0, 5);
   broadcast.root = 4;
   EXPECT_THROW(check_shape(broadcast, 4), base::InvariantError);
+  Collective shift = collective_of(Operation::send_receive, 5, 5);
+  shift.root = 3;
+  EXPECT_NO_THROW(check_shape(shift, 4));
+  EXPECT_THROW(check_shape(shift, 3), base::InvariantError);
+  shift.root = -1;
+  EXPECT_THROW(check_shape(shift, 4), base::InvariantError);
+  EXPECT_THROW(check_shape(collective_of(Operation::send_receive, 5, 6), 4), base::InvariantError);
   Collective gather = collective_of(Operation::all_gather, 3, 12);
   gather.send.dtype = base::DType::bf16;
   EXPECT_THROW(check_shape(gather, 4), base::InvariantError);
@@ -67,8 +80,12 @@ TEST(SelfCommunicator, CopiesAndCompletesAtOnce) {
   self.broadcast(receive, 0, Purpose::parameter, 5).wait();
   self.reduce_scatter(receive, receive, Purpose::gradient, 6).wait();
   EXPECT_EQ(to, from);
-  EXPECT_EQ(self.barrier().ticket(), 7);
-  EXPECT_THROW(static_cast<void>(self.test(8)), base::InvariantError);
+  from = {1, 5, 9};
+  self.send_receive(send, receive, 0, Purpose::buffer, 7).wait();
+  EXPECT_EQ(to, from);
+  EXPECT_THROW(static_cast<void>(self.send_receive(send, receive, 1, Purpose::buffer, 8)), base::InvariantError);
+  EXPECT_EQ(self.barrier().ticket(), 8);
+  EXPECT_THROW(static_cast<void>(self.test(9)), base::InvariantError);
   EXPECT_EQ(self.split(0, "node")->name(), "node");
 }
 
@@ -81,6 +98,8 @@ TEST(DryRunCommunicator, ClaimsRanksAndTouchesNothing) {
   dry.reduce_scatter(nowhere, part, Purpose::gradient, 1).wait();
   Pending gather = dry.all_gather(part, nowhere, Purpose::parameter, 1);
   EXPECT_TRUE(gather.done());
+  dry.send_receive(part, part, 7, Purpose::buffer, 1).wait();
+  EXPECT_THROW(static_cast<void>(dry.send_receive(part, part, 8, Purpose::buffer, 1)), base::InvariantError);
   EXPECT_THROW(static_cast<void>(dry.all_gather(part, part, Purpose::parameter, 1)), base::InvariantError);
   EXPECT_THROW(DryRunCommunicator(8, 8), base::InvariantError);
 }

@@ -116,6 +116,12 @@ TEST_P(Threads, MovesPutEveryPartInItsPlace) {
       all.broadcast(sent.buffer(), root, Purpose::buffer, 4).wait();
       EXPECT_EQ(sent, rank_values(DType::fp32, kCount, root));
     }
+    for (int ahead = 0; ahead < size; ++ahead) {
+      Elements sent = rank_values(DType::bf16, kCount, rank);
+      Elements received(DType::bf16, kCount);
+      all.send_receive(sent.buffer(), received.buffer(), ahead, Purpose::buffer, 5).wait();
+      EXPECT_EQ(received, rank_values(DType::bf16, kCount, (rank + size - ahead) % size)) << ahead << " ahead";
+    }
   });
 }
 
