@@ -151,16 +151,16 @@ class LanguageModel final : public train::Workload {
   }
 
   /// Tokens, labels and, where the source has them, segment numbers, (N, T) each.
-  [[nodiscard]] static std::vector<torch::Tensor> read(data::TokenSource& source, std::span<const std::int64_t> rows) {
+  [[nodiscard]] std::vector<torch::Tensor> read(data::TokenSource& source, std::span<const std::int64_t> rows) const {
     std::vector<torch::Tensor> tensors;
     std::vector<std::span<std::int32_t>> spans(3);
     for (std::size_t i = 0; i < (source.has_segments() ? 3U : 2U); ++i) {
-      tensors.push_back(at::empty({static_cast<std::int64_t>(rows.size()), source.length()}, at::kInt));
+      tensors.push_back(at::empty({static_cast<std::int64_t>(rows.size()), source.length()}, staging(at::kInt)));
       spans[i] = {tensors[i].data_ptr<std::int32_t>(), static_cast<std::size_t>(tensors[i].numel())};
     }
     source.read(rows, {.input_ids = spans[0], .labels = spans[1], .segment_ids = spans[2]});
     for (auto& tensor : tensors) {
-      tensor = tensor.to(at::kLong);
+      tensor = to_device(tensor).to(at::kLong);
     }
     return tensors;
   }

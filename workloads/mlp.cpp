@@ -143,29 +143,29 @@ class Mlp final : public train::Workload {
   /// Features, targets and, where there are filler rows in a regression, their weights (N, 1).
   [[nodiscard]] std::vector<torch::Tensor> read(data::VectorSource& source, std::span<const std::int64_t> rows) const {
     const auto count = static_cast<std::int64_t>(rows.size());
-    torch::Tensor features_NI = at::empty({count, width_in_}, at::kFloat);
+    const torch::Tensor features_NI = at::empty({count, width_in_}, staging(at::kFloat));
     const std::span<float> features(features_NI.data_ptr<float>(), static_cast<std::size_t>(features_NI.numel()));
     const bool filled = std::ranges::any_of(rows, [](std::int64_t row) { return row < 0; });
     if (regression_) {
-      torch::Tensor targets_NC = at::empty({count, outputs_}, at::kFloat);
+      const torch::Tensor targets_NC = at::empty({count, outputs_}, staging(at::kFloat));
       source.read(rows, {features, {targets_NC.data_ptr<float>(), static_cast<std::size_t>(targets_NC.numel())}, {}});
       if (!filled) {
-        return {features_NI, targets_NC};
+        return {to_device(features_NI), to_device(targets_NC)};
       }
-      torch::Tensor weights_N1 = at::ones({count, 1}, at::kFloat);
+      const torch::Tensor weights_N1 = at::ones({count, 1}, staging(at::kFloat));
       for (std::size_t i = 0; i < rows.size(); ++i) {
         weights_N1.data_ptr<float>()[i] = rows[i] < 0 ? 0.0F : 1.0F;
       }
-      return {features_NI, targets_NC, weights_N1};
+      return {to_device(features_NI), to_device(targets_NC), to_device(weights_N1)};
     }
-    torch::Tensor labels_N = at::empty({count}, at::kLong);
+    const torch::Tensor labels_N = at::empty({count}, staging(at::kLong));
     source.read(rows, {features, {}, {labels_N.data_ptr<std::int64_t>(), static_cast<std::size_t>(count)}});
     for (std::size_t i = 0; filled && i < rows.size(); ++i) {
       if (rows[i] < 0) {
         labels_N.data_ptr<std::int64_t>()[i] = kIgnoredLabel;
       }
     }
-    return {features_NI, labels_N};
+    return {to_device(features_NI), to_device(labels_N)};
   }
 
   bool regression_;

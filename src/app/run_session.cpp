@@ -75,7 +75,7 @@ class Session {
     });
     faults_.reach(base::FaultPhase::init, 0);
     strategy_ =
-        parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_),
+        parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_, &communication_->device()),
                                 communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     world_.collectively("the record", [&] { create_record(); });

@@ -37,6 +37,11 @@ struct Buffer {
   [[nodiscard]] std::int64_t bytes() const { return count * static_cast<std::int64_t>(base::size_of(dtype)); }
 };
 
+/// Of host memory, wherever training runs.
+[[nodiscard]] inline Buffer host_buffer(void* data, std::int64_t count, base::DType dtype) {
+  return {data, count, dtype, Place::host};
+}
+
 /// One collective as asked for. All ranks of the group must start equal descriptions in the same order: operation,
 /// reduction, order, counts, dtype, root, purpose and tag.
 ///   all_reduce      receive = whole buffer, in place (send unused)

@@ -1,10 +1,19 @@
 #include "comm/factory.hpp"
 
+#include <span>
+#include <vector>
+
 #include "base/error.hpp"
 #include "comm/checking_communicator.hpp"
 #include "comm/mpi_communicator.hpp"
+#include "comm/nccl_version.hpp"
 #include "comm/self_communicator.hpp"
+#include "device/host_device.hpp"
+#include "device/visible_devices.hpp"
 #include "world/world.hpp"
+#ifdef SM_WITH_CUDA
+#include "comm/nccl_communicator.hpp"
+#endif
 
 namespace shardmark::comm {
 
@@ -14,27 +23,77 @@ void CommunicatorStack::set_step(std::int64_t step) {
   }
 }
 
+namespace {
+
+/// Collective: every rank's device is its own, or sharing was asked for.
+void check_devices(world::World& world, const FactoryOptions& options) {
+  std::vector<std::string> uuids;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(options.device_uuid)))) {
+    uuids.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    hosts.push_back(world.host_of(rank));
+  }
+  const auto shared = device::duplicate_devices(uuids, hosts);
+  if (!shared.empty() && !options.may_share_device) {
+    throw base::EnvironmentError(device::shared_devices_text(shared));
+  }
+}
+
+std::unique_ptr<Communicator> make_nccl([[maybe_unused]] world::World& world, [[maybe_unused]] const FactoryOptions& options,
+                                        [[maybe_unused]] std::unique_ptr<Communicator> host) {
+#ifdef SM_WITH_CUDA
+  if (options.device == nullptr) {
+    throw base::EnvironmentError(
+        "comm.backend = \"nccl\": no CUDA device is visible to this rank (see `shardmark doctor`); use \"auto\" or \"mpi\" to "
+        "train on the CPU");
+  }
+  world.collectively("the version of NCCL", [] { check_nccl_version(); });
+  check_devices(world, options);
+  return std::make_unique<NcclCommunicator>(std::move(host), world, *options.device, "world", options.init_deadline_s);
+#else
+  throw base::EnvironmentError(
+      "comm.backend = \"nccl\": this program was built without CUDA; use \"auto\" or \"mpi\", or build where a CUDA toolkit is");
+#endif
+}
+
+}  // namespace
+
+CommunicatorStack::CommunicatorStack(std::unique_ptr<CountingCommunicator> top, CheckingCommunicator* checking,
+                                     std::string backend, device::Device* device)
+    : host_(device == nullptr ? device::make_host_device() : nullptr),
+      device_(device == nullptr ? host_.get() : device),
+      top_(std::move(top)),
+      checking_(checking),
+      backend_(std::move(backend)) {}
+
 CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options) {
-  if (options.backend != "auto" && options.backend != "mpi") {
-    throw base::EnvironmentError("comm.backend = \"" + options.backend +
-                                 "\": this build communicates over MPI in host memory; use \"auto\" or \"mpi\"");
+  const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.device != nullptr);
+  if (!nccl && options.backend != "auto" && options.backend != "mpi") {
+    throw base::ConfigError("comm.backend = \"" + options.backend + "\": accepted are auto, nccl, mpi");
   }
   const bool plants = options.faults != nullptr && !options.faults->text().empty();
   const bool alone = world.size() == 1;
+  const bool verifies = options.check.value_or(!nccl) && !alone;
   std::unique_ptr<Communicator> made;
   if (alone) {
     made = std::make_unique<SelfCommunicator>("world");
   } else {
     made = std::make_unique<MpiCommunicator>(CommHandle::duplicate(world), "world", MpiOptions{});
   }
+  if (nccl) {
+    made = make_nccl(world, options, std::move(made));
+  }
   CheckingCommunicator* checking = nullptr;
-  if ((options.check && !alone) || plants) {
+  if (verifies || plants) {
     auto decorated = std::make_unique<CheckingCommunicator>(std::move(made), CommHandle::duplicate(world),
-                                                            CheckingOptions{options.check, options.faults});
+                                                            CheckingOptions{verifies, options.faults});
     checking = decorated.get();
     made = std::move(decorated);
   }
-  return {std::make_unique<CountingCommunicator>(std::move(made)), checking, alone ? "self" : "mpi"};
+  return {std::make_unique<CountingCommunicator>(std::move(made)), checking, nccl ? "nccl" : alone ? "self" : "mpi",
+          options.device};
 }
 
 CommunicatorStack make_self_communicator() {

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/fault.hpp"
 #include "comm/communicator.hpp"
 #include "comm/counting_communicator.hpp"
+#include "device/device.hpp"
 
 namespace shardmark::world {
 class World;
@@ -19,34 +21,47 @@ namespace shardmark::comm {
 class CheckingCommunicator;
 
 struct FactoryOptions {
-  std::string backend = "auto";       // auto, mpi
-  bool check = true;                  // ranks agree on every collective before it starts
+  std::string backend = "auto";  // auto: nccl where training runs on a device, else mpi; nccl, mpi
+  /// Ranks agree on every collective before it starts. Absent: over host memory only, for over NCCL hosts would wait for
+  /// each other in every step.
+  std::optional<bool> check = {};
   base::FaultPlan* faults = nullptr;  // lent for the communicator's life; nullptr: none
+  // Where buffers lie; lent. nullptr: host memory.
+  device::Device* device = nullptr;
+  std::string device_uuid = "";
+  bool may_share_device = false;  // several ranks on one device: right results, no throughput
+  double init_deadline_s = 600;   // of NCCL
 };
 
 /// Counting over checking (where there is one) over the implementation.
 class CommunicatorStack {
  public:
-  CommunicatorStack(std::unique_ptr<CountingCommunicator> top, CheckingCommunicator* checking, std::string backend)
-      : top_(std::move(top)), checking_(checking), backend_(std::move(backend)) {}
+  /// `device`: nullptr for host memory.
+  CommunicatorStack(std::unique_ptr<CountingCommunicator> top, CheckingCommunicator* checking, std::string backend,
+                    device::Device* device = nullptr);
 
   [[nodiscard]] Communicator& communicator() { return *top_; }
   /// Of this communicator and of all that are split from it.
   [[nodiscard]] CollectiveCounts& counts() { return top_->counts(); }
-  /// What carries the messages: "mpi", or "self" with one rank.
+  /// What carries the messages: "nccl", "mpi", or "self" with one rank.
   [[nodiscard]] const std::string& backend() const { return backend_; }
   [[nodiscard]] bool checked() const { return checking_ != nullptr; }
+  /// Where buffers lie.
+  [[nodiscard]] device::Device& device() { return *device_; }
   /// The training step that planted faults count by.
   void set_step(std::int64_t step);
 
  private:
+  std::unique_ptr<device::Device> host_;  // unless a device was lent
+  device::Device* device_;
   std::unique_ptr<CountingCommunicator> top_;
   CheckingCommunicator* checking_;
   std::string backend_;
 };
 
 /// Collective over the world; `world` must outlive the stack. One rank needs no messages: it gets a SelfCommunicator.
-/// Throws EnvironmentError (exit 5) if this build or machine lacks the backend.
+/// NCCL is used with one rank, too. Throws EnvironmentError (exit 5) if this build or machine lacks the backend, if NCCL's
+/// library is another than its header, or if ranks share a device.
 [[nodiscard]] CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options);
 
 /// One rank alone, whatever the world: every rank that calls it works for itself.

@@ -90,6 +90,15 @@ void NcclCommunicator::enqueue(const Collective& c) {
             "ncclBroadcast");
       return;
     case Operation::all_to_all: exchange_parts(c, static_cast<std::byte*>(c.receive.data)); return;
+    case Operation::send_receive:
+      check(ncclGroupStart(), "ncclGroupStart");
+      check(ncclSend(c.send.data, count_of(c.send), type, (rank() + c.root) % size(), handle_->get(), cuda(*stream_)),
+            "ncclSend");
+      check(ncclRecv(c.receive.data, count_of(c.receive), type, (rank() - c.root + size()) % size(), handle_->get(),
+                     cuda(*stream_)),
+            "ncclRecv");
+      check(ncclGroupEnd(), "ncclGroupEnd");
+      return;
     case Operation::barrier: return;  // the hosts' affair
   }
 }

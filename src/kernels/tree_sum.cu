@@ -80,6 +80,15 @@ void launch(const Sources& sources, int num_sources, void* out, std::int64_t cou
   }
 }
 
+/// As tree_kernel, of bf16 without the last rounding.
+__global__ void widened_kernel(Sources sources, int num_sources, float* out, std::int64_t count) {
+  const auto* const* typed = reinterpret_cast<const Bf16* const*>(sources.pointers);
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    out[i] = large_tree_element<Add, Bf16>(typed, num_sources, i);
+  }
+}
+
 template <typename T>
 void launch_operation(const Sources& sources, int num_sources, void* out, std::int64_t count, TreeOperation operation,
                       cudaStream_t stream) {
@@ -114,6 +123,25 @@ void tree_reduce_device(const void* const* sources, int num_sources, void* out, 
   }
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     throw base::Error(base::ExitCode::failed, std::string("tree_reduce_device: kernel launch failed: ") +
+                                                  cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+  }
+}
+
+void tree_sum_widened_device(const void* const* sources, int num_sources, float* out, std::int64_t count, void* stream) {
+  SM_CHECK(
+      num_sources > 0 && num_sources <= kMaxDeviceSources,
+      "a device reduction takes 1 to " + std::to_string(kMaxDeviceSources) + " sources, not " + std::to_string(num_sources));
+  if (count == 0) {
+    return;
+  }
+  Sources list{};
+  for (int s = 0; s < num_sources; ++s) {
+    list.pointers[s] = sources[s];
+  }
+  const auto blocks = static_cast<unsigned>(std::min(kMaxBlocks, (count + kThreads - 1) / kThreads));
+  widened_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(list, num_sources, out, count);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
+    throw base::Error(base::ExitCode::failed, std::string("tree_sum_widened_device: kernel launch failed: ") +
                                                   cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
   }
 }

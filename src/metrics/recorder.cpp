@@ -12,8 +12,8 @@ void Recorder::end_block() {
   const auto ranks = static_cast<std::size_t>(communicator_.size());
   gathered_.resize(pending_.size() * ranks);
   communicator_
-      .all_gather({pending_.data(), bytes, base::DType::uint8},
-                  {gathered_.data(), bytes * communicator_.size(), base::DType::uint8}, comm::Purpose::control, 0)
+      .all_gather(comm::host_buffer(pending_.data(), bytes, base::DType::uint8),
+                  comm::host_buffer(gathered_.data(), bytes * communicator_.size(), base::DType::uint8), comm::Purpose::control, 0)
       .wait();
   pending_.clear();
   if (communicator_.rank() != 0) {

@@ -48,7 +48,7 @@ torch::Tensor Dropout::forward(const torch::Tensor& x_NI, const ForwardKey& key)
   }
   torch::Tensor mask_NI = at::empty(x_NI.sizes(), at::kFloat);
   fill_mask(mask_NI.data_ptr<float>(), x_NI.size(0), x_NI.numel() / x_NI.size(0), key, name_, probability_);
-  return x_NI * mask_NI.to(x_NI.scalar_type());
+  return x_NI * mask_NI.to(x_NI.options());
 }
 
 }  // namespace shardmark::model

@@ -50,6 +50,9 @@ Llama::Llama(ParameterList& list, const LlamaConfig& config, torch::Tensor frequ
 }
 
 torch::Tensor Llama::hidden(const torch::Tensor& input_ids_NT, const torch::Tensor& segment_ids_NT) const {
+  if (frequencies_.device() != input_ids_NT.device()) {
+    frequencies_ = frequencies_.to(input_ids_NT.device());  // once
+  }
   const AttentionContext context = segment_ids_NT.defined() ? packed_context(frequencies_, segment_ids_NT)
                                                             : causal_context(frequencies_, input_ids_NT.size(1));
   torch::Tensor x_NTC = at::embedding(embedding_->value, input_ids_NT);

@@ -67,7 +67,7 @@ class Llama {
 
   const ParameterList* list_;
   LlamaConfig config_;
-  torch::Tensor frequencies_;
+  mutable torch::Tensor frequencies_;  // goes where the tokens are
   Parameter* embedding_;
   RmsNorm norm_;
   Parameter* head_;           // the embedding if tied

@@ -80,7 +80,7 @@ torch::Tensor run_body(const ParameterList& list, std::int64_t unit, const torch
   if (!checkpointable || !list.checkpointing() || !at::GradMode::is_enabled()) {
     return body(input);
   }
-  const torch::Tensor anchor = at::empty({0}, at::kFloat).requires_grad_(has_trainable(list, unit));
+  const torch::Tensor anchor = at::empty({0}, input.options().dtype(at::kFloat)).requires_grad_(has_trainable(list, unit));
   return Recompute::apply(input, anchor, &body);
 }
 

@@ -199,6 +199,10 @@ std::unique_ptr<Optimizer> make_update_rule(const OptimizerOptions& options) {
 
 void Optimizer::finish(std::size_t /*range*/) {}
 
+void Optimizer::begin_step(const kernels::StepScalars* /*scalars*/) {
+  throw base::InvariantError("an optimizer of the host was asked to update on a device");
+}
+
 device::CategoryBytes Optimizer::persistent_bytes(const std::vector<RangeLayout>& ranges, base::DType /*parameters*/,
                                                   base::DType /*gradients*/) const {
   device::CategoryBytes bytes{};

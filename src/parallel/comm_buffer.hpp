@@ -30,7 +30,7 @@ namespace shardmark::parallel {
 
 /// Copies element by element: the same bits between equal types, else rounded to nearest even.
 inline void copy_bits_or_convert(const torch::Tensor& into, const torch::Tensor& from) {
-  if (into.scalar_type() == from.scalar_type()) {
+  if (into.scalar_type() == from.scalar_type() && into.is_cpu() && from.is_cpu()) {
     std::memcpy(into.data_ptr(), from.data_ptr(), from.nbytes());
   } else {
     const torch::NoGradGuard no_grad;

@@ -18,14 +18,14 @@ at::ScalarType scalar_type(base::DType type) {
   return type == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
 }
 
-torch::Tensor flat_zeros(std::int64_t numel, base::DType type, MemoryCategory category) {
+torch::Tensor flat_zeros(std::int64_t numel, base::DType type, MemoryCategory category, at::Device where) {
   const MemoryScope scope(category);
-  return at::zeros({numel}, scalar_type(type));
+  return at::zeros({numel}, at::TensorOptions(where).dtype(scalar_type(type)));
 }
 
-torch::Tensor flat_empty(std::int64_t numel, base::DType type, MemoryCategory category) {
+torch::Tensor flat_empty(std::int64_t numel, base::DType type, MemoryCategory category, at::Device where) {
   const MemoryScope scope(category);
-  return at::empty({numel}, scalar_type(type));
+  return at::empty({numel}, at::TensorOptions(where).dtype(scalar_type(type)));
 }
 
 void allocate_storage(const torch::Tensor& flat, MemoryCategory category, const std::function<std::string()>& what,
@@ -62,7 +62,7 @@ std::string name_of(const GroupPlan& plan, const model::ParameterList& list) {
   return "the bucket that starts with " + list.parameters()[static_cast<std::size_t>(plan.layout.tensors.front().index)].name;
 }
 
-FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, std::int64_t shard)
+FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& precision, std::int64_t shard, at::Device where)
     : plan(std::move(group)), numel(plan.layout.numel()) {
   const bool owns_part = plan.trainable ? policy.shard_state : plan.gathered;
   owned_numel = owns_part ? numel / policy.shards : numel;
@@ -72,8 +72,8 @@ FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& pre
   // zero1 and zero2 keep a whole working copy beside the part that they update; otherwise a copy in another type is made
   // when it is used.
   transient = plan.gathered || (!same_type && !(plan.trainable && policy.shard_state));
-  working = flat_zeros(numel, precision.compute, transient ? MemoryCategory::gathered : MemoryCategory::parameters);
-  resting = same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters);
+  working = flat_zeros(numel, precision.compute, transient ? MemoryCategory::gathered : MemoryCategory::parameters, where);
+  resting = same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters, where);
 }
 
 void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precision, GradientRules rules) {
@@ -82,12 +82,12 @@ void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precis
   }
   const base::DType gradient_type = precision.gradient(rules.micro_steps);
   if (policy.shard_gradients) {
-    gradient = owned_gradient = flat_zeros(owned_numel, gradient_type, MemoryCategory::gradients);
+    gradient = owned_gradient = flat_zeros(owned_numel, gradient_type, MemoryCategory::gradients, where());
     if (rules.accumulates()) {
-      accumulator = flat_zeros(numel, base::DType::fp32, MemoryCategory::gradients);
+      accumulator = flat_zeros(numel, base::DType::fp32, MemoryCategory::gradients, where());
     }
   } else {
-    gradient = flat_zeros(numel, gradient_type, MemoryCategory::gradients);
+    gradient = flat_zeros(numel, gradient_type, MemoryCategory::gradients, where());
     owned_gradient = owned_of(gradient);
   }
 }

@@ -18,10 +18,10 @@ namespace shardmark::parallel {
 
 [[nodiscard]] at::ScalarType scalar_type(base::DType type);
 
-/// Zeroed flat memory that counts as `category`.
-[[nodiscard]] torch::Tensor flat_zeros(std::int64_t numel, base::DType type, device::MemoryCategory category);
+/// Zeroed flat memory on `where` that counts as `category`.
+[[nodiscard]] torch::Tensor flat_zeros(std::int64_t numel, base::DType type, device::MemoryCategory category, at::Device where);
 /// As flat_zeros, not zeroed.
-[[nodiscard]] torch::Tensor flat_empty(std::int64_t numel, base::DType type, device::MemoryCategory category);
+[[nodiscard]] torch::Tensor flat_empty(std::int64_t numel, base::DType type, device::MemoryCategory category, at::Device where);
 
 /// Gives the storage of a flat tensor fresh memory, or takes it away. Views of the tensor, also ones that autograd saved, see
 /// the change; their version does not. Throws base::MemoryError naming `what()`. `planted`: asks for more than there can be.
@@ -34,8 +34,8 @@ void free_storage(const torch::Tensor& flat);
 [[nodiscard]] std::string name_of(const GroupPlan& plan, const model::ParameterList& list);
 
 struct FlatGroup {
-  /// Allocates the parameters that persist. `shard` of policy.shards is this rank's part.
-  FlatGroup(GroupPlan plan, const Policy& policy, const Precision& precision, std::int64_t shard);
+  /// Allocates the parameters that persist on `where`. `shard` of policy.shards is this rank's part.
+  FlatGroup(GroupPlan plan, const Policy& policy, const Precision& precision, std::int64_t shard, at::Device where);
   /// Allocates what persists of gradients; nothing for a frozen group.
   void allocate_gradients(const Policy& policy, const Precision& precision, GradientRules rules);
 
@@ -62,6 +62,7 @@ struct FlatGroup {
   /// One micro-step's gradients on their way into a reduction; exists only then.
   torch::Tensor bucket;
 
+  [[nodiscard]] at::Device where() const { return working.device(); }
   [[nodiscard]] torch::Tensor owned_of(const torch::Tensor& whole) const { return whole.narrow(0, owned_begin, owned_numel); }
 };
 

@@ -21,6 +21,7 @@ FlatStrategy::FlatStrategy(StrategyOptions options, const Policy& policy, comm::
     : options_(std::move(options)),
       policy_(policy),
       communicator_(communicator),
+      math_(optim::make_flat_math(options_.device)),
       optimizer_(optim::make_optimizer(options_.optimizer)) {
   SM_CHECK(options_.micro_steps >= 1, "at least one micro-step");
   SM_CHECK(communicator_.size() % policy_.shards == 0, "the ranks that share one copy do not divide all ranks");
@@ -73,7 +74,7 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
   for (auto& plan : plan_groups_in_order(facts_, order, policy_, options_.precision.alignment())) {
     num_trainable_groups_ += plan.trainable ? 1U : 0U;
     // Bound, and its storage freed where it comes and goes, before the next group takes memory.
-    bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, shard));
+    bind_values(groups_.emplace_back(std::move(plan), policy_, options_.precision, shard, where()));
   }
   auto unit_bytes = gathered_bytes_by_unit(plans(), list_->units().size(), options_.precision);
   policy_ = keep_for_reuse(std::move(policy_), facts_, unit_bytes);
@@ -83,7 +84,7 @@ void FlatStrategy::build(const std::vector<std::int64_t>& order) {
   gradients_.emplace(groups_, *list_,
                      GradientFlow::Communicators{&scatter_communicator(), replica_.get(), communicator_.rank()},
                      GradientFlow::Options{rules, options_.order, options_.precision.reduce, options_.overlap,
-                                           options_.allow_unused, policy_.shard_state, policy_.shard_gradients},
+                                           options_.allow_unused, policy_.shard_state, policy_.shard_gradients, math_.get()},
                      [this](std::int64_t unit) { parameters_->gradients_arrived(unit); });
 }
 
@@ -137,16 +138,16 @@ void FlatStrategy::fill_initial_values(const InitialValue& initial) {
 
 void FlatStrategy::fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial) {
   const auto& parameter = list_->parameters()[static_cast<std::size_t>(part.index)];
-  const bool in_place = group.resting.scalar_type() == at::kFloat;
+  const bool in_place = group.resting.scalar_type() == at::kFloat && group.where().is_cpu();
   torch::Tensor target = group.resting.narrow(0, part.offset, part.numel);
   if (initial) {
-    torch::Tensor whole = flat_empty(parameter.numel(), base::DType::fp32, MemoryCategory::other);
+    torch::Tensor whole = flat_empty(parameter.numel(), base::DType::fp32, MemoryCategory::other, at::kCPU);
     if (initial(parameter, {whole.data_ptr<float>(), static_cast<std::size_t>(whole.numel())})) {
       target.copy_(whole.narrow(0, part.first, part.numel));
       return;
     }
   }
-  torch::Tensor drawn = in_place ? target : flat_empty(part.numel, base::DType::fp32, MemoryCategory::other);
+  torch::Tensor drawn = in_place ? target : flat_empty(part.numel, base::DType::fp32, MemoryCategory::other, at::kCPU);
   model::fill_initial({drawn.data_ptr<float>(), static_cast<std::size_t>(part.numel)}, parameter.init, options_.seed,
                       parameter.name, part.first);
   if (!in_place) {
@@ -208,7 +209,7 @@ std::string FlatStrategy::describe_nonfinite() {
   std::int64_t mine = gradients_->first_nonfinite().parameter;
   std::vector<std::int64_t> all(static_cast<std::size_t>(communicator_.size()));
   communicator_
-      .all_gather({&mine, 1, base::DType::int64}, {all.data(), communicator_.size(), base::DType::int64}, Purpose::control, 0)
+      .all_gather(comm::host_buffer(&mine, 1, base::DType::int64), comm::host_buffer(all.data(), communicator_.size(), base::DType::int64), Purpose::control, 0)
       .wait();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] >= 0) {
@@ -221,15 +222,21 @@ std::string FlatStrategy::describe_nonfinite() {
 }
 
 void FlatStrategy::update(double lr, float coefficient) {
-  const torch::NoGradGuard no_grad;
   optimizer_->begin_step();
+  run_update(lr, coefficient, true);
+}
+
+void FlatStrategy::run_update(double lr, float coefficient, bool applies) {
+  const torch::NoGradGuard no_grad;
   const std::size_t lag = optimizer_->lag();
   for (std::size_t g = 0; g < num_trainable_groups_ + lag; ++g) {
-    if (g < num_trainable_groups_) {
+    if (g < num_trainable_groups_ && applies) {
       optimizer_->update(g, lr, coefficient);
     }
     if (g >= lag) {
-      optimizer_->finish(g - lag);
+      if (applies) {
+        optimizer_->finish(g - lag);
+      }
       parameters_->publish(g - lag);
     }
     if (gather_) {
@@ -237,6 +244,74 @@ void FlatStrategy::update(double lr, float coefficient) {
     }
   }
   parameters_->finish_publishing();
+}
+
+template <typename Use>
+void FlatStrategy::for_each_owned_gradient(const Use& use) const {
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    const auto& gradient = groups_[g].owned_gradient;
+    use(optim::Flat{gradient.data_ptr(), gradient.numel(), dtype_of(gradient)});
+  }
+}
+
+void FlatStrategy::finish_gradients(kernels::StepScalars* scalars, double clip_norm) {
+  parameters_->end_micro_steps();
+  gradients_->finish();
+  const auto control = [&](void* data, std::int64_t count, base::DType type) { return comm::Buffer{data, count, type}; };
+  if (options_.order == comm::SumOrder::fast) {
+    for_each_owned_gradient([&](optim::Flat part) { math_->add_squares(part, scalars); });
+    if (scatter_) {
+      scatter_->all_reduce(control(&scalars->squares, 1, base::DType::fp64), Purpose::control, 0).wait();
+    }
+    math_->finish_norm(scalars, optim::NormKind::fast, nullptr, 0, clip_norm);
+    return;
+  }
+  for_each_owned_gradient([&](optim::Flat part) { math_->take_largest(part, scalars); });
+  if (scatter_) {
+    scatter_
+        ->all_reduce(control(&scalars->largest, 1, base::DType::fp32), Purpose::control, 0, comm::SumOrder::ordered,
+                     comm::Reduction::max)
+        .wait();
+  }
+  for_each_owned_gradient([&](optim::Flat part) { math_->add_exact_squares(part, scalars); });
+  const std::uint64_t* gathered = scalars->exact_squares;
+  int parts = 1;
+  if (scatter_) {
+    parts = scatter_->size();
+    if (!norm_parts_.defined()) {
+      norm_parts_ = at::zeros({2 * parts}, at::TensorOptions(where()).dtype(at::kLong));
+    }
+    scatter_->all_gather(control(scalars->exact_squares, 2, base::DType::int64), comm_buffer(norm_parts_), Purpose::control, 0)
+        .wait();
+    gathered = static_cast<const std::uint64_t*>(norm_parts_.const_data_ptr());
+  }
+  math_->finish_norm(scalars, optim::NormKind::exact, gathered, parts, clip_norm);
+}
+
+void FlatStrategy::update(double lr, kernels::StepScalars* scalars) {
+  if (optimizer_->on_device()) {
+    optimizer_->begin_step(scalars);
+    run_update(lr, 1.0F, true);
+    return;
+  }
+  kernels::StepScalars fetched;
+  const kernels::StepScalars* here = math_->on_host(scalars);
+  if (here == nullptr) {  // states in host memory: their update is the host's, and it waits
+    communicator_.read(&fetched, scalars, sizeof fetched);
+    here = &fetched;
+  }
+  const bool applies = here->applied != 0;
+  if (applies) {
+    optimizer_->begin_step();
+  }
+  run_update(lr, here->coefficient, applies);
+}
+
+at::Device FlatStrategy::where() const {
+  if (options_.device == nullptr || options_.device->cuda_index() < 0) {
+    return at::kCPU;
+  }
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(options_.device->cuda_index())};
 }
 
 void FlatStrategy::end_step() {
@@ -264,7 +339,7 @@ void FlatStrategy::rebuild() {
       order.push_back(i);
     }
   }
-  communicator_.broadcast({order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64}, 0, Purpose::control, 0)
+  communicator_.broadcast(comm::host_buffer(order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64), 0, Purpose::control, 0)
       .wait();
   const auto planned = plan_groups_in_order(facts_, order, policy_, options_.precision.alignment());
   if (std::ranges::equal(

@@ -29,6 +29,8 @@ class FlatStrategy final : public Strategy {
   void end_micro_step() override;
   [[nodiscard]] GradientSummary finish_gradients() override;
   void update(double lr, float coefficient) override;
+  void finish_gradients(kernels::StepScalars* scalars, double clip_norm) override;
+  void update(double lr, kernels::StepScalars* scalars) override;
   void end_step() override;
   void begin_evaluation() override;
   void end_evaluation() override;
@@ -42,6 +44,12 @@ class FlatStrategy final : public Strategy {
   [[nodiscard]] device::CategoryBytes predicted_bytes() const override;
 
  private:
+  [[nodiscard]] at::Device where() const;
+  /// Calls `use` with the owned gradients of every trainable group.
+  template <typename Use>
+  void for_each_owned_gradient(const Use& use) const;
+  /// `applies`: false where the host knows that nothing is to change.
+  void run_update(double lr, float coefficient, bool applies);
   void split_groups();
   /// Groups with parameters; gradients and states follow.
   void build(const std::vector<std::int64_t>& order);
@@ -73,7 +81,9 @@ class FlatStrategy final : public Strategy {
   std::vector<ParameterFacts> facts_;
   std::deque<FlatGroup> groups_;
   std::size_t num_trainable_groups_ = 0;
+  std::unique_ptr<optim::FlatMath> math_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  torch::Tensor norm_parts_;  // exact squares of all shards
   std::optional<ParameterFlow> parameters_;
   std::optional<GradientFlow> gradients_;
   bool rebuilt_ = false;

@@ -26,7 +26,7 @@ std::vector<NamedTensor> named(const std::vector<torch::Tensor>& by_parameter, c
   std::vector<NamedTensor> tensors;
   for (std::size_t i = 0; i < by_parameter.size(); ++i) {
     if (by_parameter[i].defined()) {
-      tensors.push_back({list.parameters()[i].name, by_parameter[i].to(at::kFloat)});
+      tensors.push_back({list.parameters()[i].name, by_parameter[i].to(at::kCPU, at::kFloat)});
     }
   }
   return tensors;
@@ -38,7 +38,8 @@ const torch::Tensor& resting_values(const FlatGroup& group) {
 }
 
 std::uint64_t hash_of(const torch::Tensor& flat) {
-  return optim::hash_bytes({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
+  const torch::Tensor here = flat.cpu();  // itself, where it lies in host memory
+  return optim::hash_bytes({static_cast<const std::byte*>(here.const_data_ptr()), here.nbytes()});
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ std::vector<NamedTensor> FlatStrategy::gather_gradients() {
     const auto& group = groups_[g];
     torch::Tensor whole = group.owned_gradient;
     if (group.owned_numel != group.numel) {
-      whole = flat_empty(group.numel, dtype_of(group.owned_gradient), device::MemoryCategory::other);
+      whole = flat_empty(group.numel, dtype_of(group.owned_gradient), device::MemoryCategory::other, group.where());
       scatter_communicator()
           .all_gather(comm_buffer(group.owned_gradient), comm_buffer(whole), comm::Purpose::control, 0)
           .wait();
@@ -107,8 +108,8 @@ void FlatStrategy::flip_bit(std::int64_t element) {
   for (const auto& group : groups_) {
     const torch::Tensor& values = resting_values(group);
     if (element < values.numel()) {
-      auto* bytes = static_cast<std::uint8_t*>(values.data_ptr());
-      bytes[static_cast<std::size_t>(element) * static_cast<std::size_t>(values.element_size())] ^= 1U;
+      const torch::Tensor bytes = values.narrow(0, element, 1).view(at::kByte).narrow(0, 0, 1);
+      bytes.bitwise_xor_(1);
       return;
     }
     element -= values.numel();

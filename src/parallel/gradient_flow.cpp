@@ -8,7 +8,6 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "comm/waiting.hpp"
-#include "optim/vector_ops.hpp"
 #include "parallel/bucket_peak.hpp"
 #include "parallel/comm_buffer.hpp"
 
@@ -18,30 +17,18 @@ namespace {
 using comm::Purpose;
 using device::MemoryCategory;
 
-template <typename T>
-std::span<T> elements(const torch::Tensor& flat) {
-  return {static_cast<T*>(flat.data_ptr()), static_cast<std::size_t>(flat.numel())};
-}
-
-std::span<float> floats(const torch::Tensor& flat) {
-  return elements<float>(flat);
-}
-
 bool is_fp32(const torch::Tensor& tensor) {
   return tensor.scalar_type() == at::kFloat;
 }
 
-/// Copies or adds a gradient of fp32 or bf16 to where it lands in `flat`, of the same; true if all of it is finite. By
-/// pointers: a view of LibTorch's costs a microsecond, and this runs for every parameter.
-template <typename From>
-bool move_into(const torch::Tensor& flat, std::int64_t offset, std::span<const From> from, bool add) {
-  const auto at = static_cast<std::size_t>(offset);
-  if (is_fp32(flat)) {
-    const auto into = floats(flat).subspan(at, from.size());
-    return add ? optim::add_checked(into, from) : optim::copy_checked(into, from);
-  }
-  SM_CHECK(!add && flat.scalar_type() == at::kBFloat16, "gradients are added in fp32");
-  return optim::copy_checked(elements<kernels::Bf16>(flat).subspan(at, from.size()), from);
+/// By pointers: a view of LibTorch's costs a microsecond, and this runs for every parameter.
+optim::Flat flat_of(const torch::Tensor& tensor, std::int64_t offset, std::int64_t count) {
+  return {static_cast<std::byte*>(tensor.data_ptr()) + offset * static_cast<std::int64_t>(tensor.element_size()), count,
+          dtype_of(tensor)};
+}
+
+optim::Flat flat_of(const torch::Tensor& tensor) {
+  return flat_of(tensor, 0, tensor.numel());
 }
 
 /// Tails behind tensors hold no gradient: they must be zero, for sums and norms run over them.
@@ -64,6 +51,7 @@ GradientFlow::GradientFlow(std::deque<FlatGroup>& groups, model::ParameterList& 
       communicators_(communicators),
       options_(options),
       unit_arrived_(std::move(unit_arrived)),
+      runs_by_itself_(communicators.shard->runs_by_itself()),
       places_(list.parameters().size()) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (const auto& tensor : groups_[g].plan.layout.tensors) {
@@ -98,7 +86,7 @@ torch::Tensor& GradientFlow::landing(FlatGroup& group) {
     return group.gradient;
   }
   if (!group.bucket.defined()) {
-    group.bucket = flat_empty(group.numel, options_.reduce, MemoryCategory::buckets);
+    group.bucket = flat_empty(group.numel, options_.reduce, MemoryCategory::buckets, group.where());
     zero_padding(group.bucket, group.plan.layout);
   }
   return group.bucket;
@@ -108,9 +96,8 @@ void GradientFlow::take(const torch::Tensor& gradient, std::size_t parameter, to
   const auto& place = places_[parameter];
   const torch::NoGradGuard no_grad;
   const torch::Tensor dense = gradient.is_contiguous() ? gradient : gradient.contiguous();
-  const bool add = adds_to_landing();
-  const bool finite = is_fp32(dense) ? move_into(target, place.offset, elements<const float>(dense), add)
-                                     : move_into(target, place.offset, elements<const kernels::Bf16>(dense), add);
+  const bool finite =
+      options_.math->move(flat_of(target, place.offset, place.numel), flat_of(dense), adds_to_landing());
   if (!finite && first_nonfinite_.parameter < 0) {
     first_nonfinite_ = {static_cast<std::int64_t>(parameter), micro_step_};
   }
@@ -155,7 +142,7 @@ void GradientFlow::start_reduction(std::size_t index) {
   const torch::NoGradGuard no_grad;
   torch::Tensor send = landing(group);
   if (dtype_of(send) != options_.reduce) {
-    group.bucket = flat_empty(group.numel, options_.reduce, MemoryCategory::buckets);
+    group.bucket = flat_empty(group.numel, options_.reduce, MemoryCategory::buckets, group.where());
     group.bucket.copy_(send);
     send = group.bucket;
   }
@@ -172,7 +159,7 @@ void GradientFlow::start_reduction(std::size_t index) {
   } else {
     // Across replicas an ordered sum goes on in fp32: it is rounded at the start and at the end only.
     const bool half_tree = communicators_.replica != nullptr && options_.order == comm::SumOrder::ordered && !is_fp32(send);
-    flight.received = half_tree ? flat_empty(group.owned_numel, base::DType::fp32, MemoryCategory::buckets)
+    flight.received = half_tree ? flat_empty(group.owned_numel, base::DType::fp32, MemoryCategory::buckets, group.where())
                       : direct  ? group.owned_gradient
                                 : group.owned_of(send);
     flight.pending =
@@ -189,8 +176,8 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
     const bool must = wait || (flights_.size() > leave && groups_[flight.group].bucket.defined());
     if (must) {
       comm::wait_for(flight.pending, [&] { return describe(groups_[flight.group], flight.across_replicas); });
-    } else if (!flight.pending.done()) {
-      return;
+    } else if (runs_by_itself_ || !flight.pending.done()) {
+      return;  // how far a device has come is a matter of chance: the same decisions in every run
     }
     if (communicators_.replica != nullptr && !flight.across_replicas) {
       flight.across_replicas = true;
@@ -218,7 +205,7 @@ void GradientFlow::finish_flight(Flight& flight) {
     if (micro_step_ == 0 || options_.rules.no_sync) {
       copy_bits_or_convert(group.owned_gradient, flight.received);
     } else if (is_fp32(flight.received)) {
-      optim::add_in_place(floats(group.owned_gradient), floats(flight.received));
+      options_.math->add(flat_of(group.owned_gradient), flat_of(flight.received));
     } else {
       group.owned_gradient.add_(flight.received);
     }

@@ -13,6 +13,7 @@
 
 #include "comm/communicator.hpp"
 #include "model/parameter.hpp"
+#include "optim/flat_math.hpp"
 #include "parallel/flat_group.hpp"
 #include "parallel/gradient_hook.hpp"
 
@@ -33,6 +34,7 @@ class GradientFlow {
     bool allow_unused = false;
     bool scatter = false;           // each rank gets the sum of its part only
     bool shards_gradients = false;  // and keeps nothing else
+    const optim::FlatMath* math = nullptr;  // lent
   };
   /// A gradient that was not finite before any sum: index of the parameter, -1 = none.
   struct FirstNonfinite {
@@ -90,6 +92,7 @@ class GradientFlow {
   Communicators communicators_;
   Options options_;
   std::function<void(std::int64_t)> unit_arrived_;
+  bool runs_by_itself_;
   std::vector<Place> places_;  // by parameter
   std::vector<std::unique_ptr<GradientHook>> hooks_;
   std::size_t num_trainable_groups_ = 0;

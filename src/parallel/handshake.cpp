@@ -19,7 +19,7 @@ std::string describe(const model::Parameter& parameter) {
 }
 
 comm::Buffer bytes_of(std::vector<std::uint8_t>& bytes) {
-  return {bytes.data(), static_cast<std::int64_t>(bytes.size()), base::DType::uint8};
+  return comm::host_buffer(bytes.data(), static_cast<std::int64_t>(bytes.size()), base::DType::uint8);
 }
 
 /// Every rank's text of one parameter, cut to a fixed length.
@@ -50,7 +50,7 @@ void compare_parameters(const model::ParameterList& list, comm::Communicator& co
   std::vector<std::int64_t> mine{static_cast<std::int64_t>(parameters.size()), static_cast<std::int64_t>(hash)};
   std::vector<std::int64_t> all(2 * size);
   communicator
-      .all_gather({mine.data(), 2, base::DType::int64}, {all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64},
+      .all_gather(comm::host_buffer(mine.data(), 2, base::DType::int64), comm::host_buffer(all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64),
                   comm::Purpose::control, 0)
       .wait();
   bool equal = true;

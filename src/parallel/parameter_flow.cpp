@@ -102,7 +102,7 @@ void ParameterFlow::start_gather(std::int64_t index) {
       own = group.owned_of(target);
       own.copy_(group.resting);
     } else if (own.scalar_type() != target.scalar_type()) {
-      target = group.stored = flat_empty(group.numel, dtype_of(own), MemoryCategory::gathered);
+      target = group.stored = flat_empty(group.numel, dtype_of(own), MemoryCategory::gathered, group.where());
     }
     auto& communicator = from_parts ? *communicators_.part : *communicators_.shard;
     unit.pending.push_back(communicator.all_gather(comm_buffer(own), comm_buffer(target), Purpose::parameter, index));
@@ -127,7 +127,7 @@ void ParameterFlow::finish_gather(std::int64_t index) {
       group->working.copy_(group->stored);
       if (parts_next) {  // a frozen group travels as stored, also the second time
         const std::int64_t part = group->numel / policy_.parts;
-        unit.parts.push_back(flat_empty(part, dtype_of(group->stored), MemoryCategory::gathered));
+        unit.parts.push_back(flat_empty(part, dtype_of(group->stored), MemoryCategory::gathered, group->where()));
         unit.parts.back().copy_(group->stored.narrow(0, communicators_.part->rank() * part, part));
       }
       group->stored = torch::Tensor();
@@ -142,7 +142,7 @@ void ParameterFlow::keep_parts(Unit& unit) {
     if (!unit.parts[i].defined()) {
       const auto& group = *unit.groups[i];
       const std::int64_t part = group.numel / policy_.parts;
-      unit.parts[i] = flat_empty(part, dtype_of(group.working), MemoryCategory::gathered);
+      unit.parts[i] = flat_empty(part, dtype_of(group.working), MemoryCategory::gathered, group.where());
       unit.parts[i].copy_(group.working.narrow(0, communicators_.part->rank() * part, part));
     }
   }
@@ -263,7 +263,7 @@ torch::Tensor ParameterFlow::whole(FlatGroup& group) {
   if (group.owned_numel == group.numel) {
     return group.resting;
   }
-  torch::Tensor all = flat_empty(group.numel, dtype_of(group.resting), MemoryCategory::other);
+  torch::Tensor all = flat_empty(group.numel, dtype_of(group.resting), MemoryCategory::other, group.where());
   communicators_.shard->all_gather(comm_buffer(group.resting), comm_buffer(all), Purpose::control, 0).wait();
   return all;
 }

@@ -16,7 +16,9 @@
 
 #include "base/fault.hpp"
 #include "comm/communicator.hpp"
+#include "device/device.hpp"
 #include "device/memory_ledger.hpp"
+#include "kernels/step_scalars.hpp"
 #include "model/parameter.hpp"
 #include "optim/optimizer.hpp"
 #include "parallel/policy.hpp"
@@ -35,6 +37,7 @@ struct StrategyOptions {
   Precision precision;
   optim::OptimizerOptions optimizer;
   base::FaultPlan* faults = nullptr;  // lent for the strategy's life; nullptr: none
+  device::Device* device = nullptr;   // where training runs; lent; nullptr: host memory
 
   // What a technique's policy is made from. Empty: as `profile` has it.
   std::string profile = "native";  // native, fsdp2, deepspeed
@@ -92,6 +95,11 @@ class Strategy {
   [[nodiscard]] virtual GradientSummary finish_gradients() = 0;
   /// Scales gradients by `coefficient` (1 = not at all) and applies the optimizer.
   virtual void update(double lr, float coefficient) = 0;
+  /// finish_gradients and update where the host does not wait for what training computes: results stay in `scalars`, in the
+  /// memory where training runs. `scalars->loss` is that of the global batch already. Reductions whose result is not finite
+  /// leave parameters and states as they are, and send updated parts all the same.
+  virtual void finish_gradients(kernels::StepScalars* scalars, double clip_norm) = 0;
+  virtual void update(double lr, kernels::StepScalars* scalars) = 0;
   /// After the first step: rebuilds buckets by the order in which gradients arrived. Collective.
   virtual void end_step() = 0;
 

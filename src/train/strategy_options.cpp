@@ -45,9 +45,10 @@ void fill_policy_options(const config::RunConfig& config, std::int64_t node_rank
 }  // namespace
 
 parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
-                                           std::int64_t node_ranks, base::FaultPlan& faults) {
+                                           std::int64_t node_ranks, base::FaultPlan& faults, device::Device* device) {
   parallel::StrategyOptions options;
   options.faults = &faults;
+  options.device = device;
   options.order = config.numerics.reduction == "ordered" ? comm::SumOrder::ordered : comm::SumOrder::fast;
   options.micro_steps = batch.accumulation;
   options.no_sync = config.technique.accumulation == "no_sync";

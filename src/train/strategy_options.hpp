@@ -7,8 +7,9 @@
 namespace shardmark::train {
 
 /// `node_ranks`: ranks on a node, what technique.shard_group = "node" means. A key that nobody gave leaves the choice to the
-/// profile.
+/// profile. `device`: where training runs; lent; nullptr: host memory.
 [[nodiscard]] parallel::StrategyOptions strategy_options(const config::RunConfig& config, const config::BatchPlan& batch,
-                                                         std::int64_t node_ranks, base::FaultPlan& faults);
+                                                         std::int64_t node_ranks, base::FaultPlan& faults,
+                                                         device::Device* device = nullptr);
 
 }  // namespace shardmark::train

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -40,6 +41,13 @@ Trainer::Trainer(TrainerParts parts)
       total_steps_(parts_.config.measure.warmup_steps + parts_.config.measure.steps * parts_.config.measure.blocks),
       global_rows_(static_cast<std::size_t>(parts_.batch.global_batch)),
       loss_scale_(at::zeros({}, at::kFloat)) {
+  auto& device = parts_.communication.device();
+  if (device.asynchronous()) {
+    const auto& measure = parts_.config.measure;
+    deferred_ = std::make_unique<DeferredSteps>(device, communicator_, std::max(measure.warmup_steps, measure.steps),
+                                                parts_.batch.accumulation);
+    loss_scale_ = loss_scale_.to(deferred_->device());
+  }
   if (parts_.trace != nullptr) {
     trace_names_.emplace(*parts_.trace);
     unit_trace_.emplace(*parts_.trace, parts_.workload.parameters());
@@ -76,6 +84,9 @@ Outcome Trainer::run() {
     const std::int64_t block = timed_step < 0 ? -1 : timed_step / measure.steps;
     if (timed_step >= 0 && timed_step % measure.steps == 0) {
       end_block();  // of the warm-up or of the block before
+      if (result_.stop) {
+        break;
+      }
       if (timed_step == 0) {
         parts_.communication.counts().reset();
         exposed_mark_s_ = parts_.communication.counts().exposed_s();
@@ -84,10 +95,9 @@ Outcome Trainer::run() {
     run_step(step, block);
     outcome_.steps_done = step + 1;
     outcome_.timed_steps += is_timed(block) ? 1 : 0;
-    timed_skips_ += is_timed(block) && !result_.applied ? 1 : 0;
   }
-  progress_.finish();
   end_block();
+  progress_.finish();
   // What follows belongs to no step.
   parts_.communication.counts().set_counting(false);
   outcome_.stopped = result_.stop && outcome_.steps_done < total_steps_;
@@ -106,7 +116,21 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   set_trace_step(step);
   StepTimes times;
   parts_.strategy.begin_step();
+  scalars_ = deferred_ ? deferred_->begin_step() : nullptr;
   train_micro_steps(step, times);
+  if (deferred_) {
+    finish_deferred(step, block);
+  } else {
+    finish_on_host(step, block, times);
+  }
+  const auto every = parts_.config.numerics.replica_check_every;
+  if (every > 0 && (step + 1) % every == 0) {
+    check_replicas(step);
+    step_end_s_ = base::now_s();
+  }
+}
+
+void Trainer::finish_on_host(std::int64_t step, std::int64_t block, StepTimes& times) {
   double start = base::now_s();
   // Both are under way together. Gradients are waited for first: a wait for a rank that got stuck in backward then names what
   // of them is missing.
@@ -130,6 +154,56 @@ void Trainer::run_step(std::int64_t step, std::int64_t block) {
   times.optimizer_s = end - start;
   trace(base::TraceKind::phase, &TraceNames::optimizer, start, end);
   record_step(step, block, times);
+}
+
+void Trainer::finish_deferred(std::int64_t step, std::int64_t block) {
+  const auto& config = parts_.config;
+  communicator_.all_reduce({&scalars_->loss, 1, base::DType::fp64}, comm::Purpose::control, step, order_of(config)).wait();
+  parts_.strategy.finish_gradients(scalars_, config.optimizer.clip_norm);
+  deferred_->mark();
+  if (step == 0 && parts_.on_first_gradients) {
+    parts_.on_first_gradients(parts_.strategy);
+  }
+  parts_.faults.reach(FaultPhase::optimizer, step);
+  device::set_memory_phase(MemoryPhase::optimizer);
+  result_.lr = learning_rate(config.schedule, config.optimizer.lr, step, total_steps_);
+  parts_.strategy.update(result_.lr, scalars_);
+  if (const auto element = parts_.faults.due(FaultPhase::optimizer, step, FaultKind::bitflip)) {
+    parts_.strategy.flip_bit(element->empty() ? 0 : std::stol(*element));
+  }
+  parts_.strategy.end_step();
+  deferred_->mark();
+  auto row = row_of(step, block);
+  row.comm_exposed_s = std::nan("");  // the host waits for nothing, and what the device waits for is not measured
+  unfinished_.push_back(row);
+}
+
+void Trainer::collect_deferred() {
+  if (!deferred_) {
+    return;
+  }
+  const auto steps = deferred_->collect();
+  const auto rows = std::exchange(unfinished_, {});
+  SM_CHECK(rows.size() == steps.size(), "a deferred step without a row");
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto& [scalars, times] = steps[i];
+    auto row = rows[i];
+    row.data_s = times.data_s;
+    row.forward_s = times.forward_s;
+    row.backward_s = times.backward_s;
+    row.optimizer_s = times.optimizer_s;
+    row.total_s = times.total_s;
+    result_.loss = scalars.loss;
+    result_.gradient = {scalars.norm, scalars.finite != 0, "the gradient of the global batch"};
+    result_.applied = scalars.applied != 0;
+    result_.lr = row.lr;
+    last_finite_ = result_.applied;
+    add_row(row, base::now_s());
+    check_finite(row.step);
+  }
+  std::int64_t stop = stop_requested() ? 1 : 0;
+  communicator_.all_reduce(comm::host_buffer(&stop, 1, base::DType::int64), comm::Purpose::control, 0).wait();
+  result_.stop = stop > 0;
 }
 
 void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
@@ -167,12 +241,14 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
     work_.samples += work.samples;
     work_.tokens += work.tokens;
     work_.padded_tokens += work.padded_tokens;
+    mark_deferred();
     lap(times.data_s, &TraceNames::data);
     parts_.faults.reach(FaultPhase::forward, step);
     device::set_memory_phase(MemoryPhase::forward);
     parts_.strategy.begin_micro_step(micro);
     const torch::Tensor loss = parts_.workload.loss_sum(loaded);
-    local_loss_ += static_cast<double>(*loss.const_data_ptr<float>());
+    add_loss(loss);
+    mark_deferred();
     lap(times.forward_s, &TraceNames::forward);
     parts_.faults.reach(FaultPhase::backward, step);
     device::set_memory_phase(MemoryPhase::backward);
@@ -182,14 +258,34 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
       unit_trace_->end_backward();
     }
     parts_.strategy.end_micro_step();
+    mark_deferred();
     lap(times.backward_s, &TraceNames::backward);
   }
   local_loss_ /= targets;
+  if (deferred_) {
+    const torch::NoGradGuard no_grad;
+    deferred_->loss().div_(targets);
+  }
+}
+
+void Trainer::add_loss(const torch::Tensor& loss) {
+  if (deferred_) {
+    const torch::NoGradGuard no_grad;
+    deferred_->loss().add_(loss.detach());
+  } else {
+    local_loss_ += static_cast<double>(*loss.const_data_ptr<float>());
+  }
+}
+
+void Trainer::mark_deferred() {
+  if (deferred_) {
+    deferred_->mark();
+  }
 }
 
 comm::Pending Trainer::start_control(std::int64_t step) {
   control_ = {local_loss_, stop_requested() ? 1.0 : 0.0};
-  return communicator_.all_reduce({control_.data(), 2, base::DType::fp64}, comm::Purpose::control, step,
+  return communicator_.all_reduce(comm::host_buffer(control_.data(), 2, base::DType::fp64), comm::Purpose::control, step,
                                   order_of(parts_.config));
 }
 
@@ -210,25 +306,26 @@ void Trainer::apply_update(std::int64_t step) {
   }
 }
 
-void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes& times) {
-  const auto& config = parts_.config;
+record::StepRow Trainer::row_of(std::int64_t step, std::int64_t block) const {
   record::StepRow row;
   row.block = block;
   row.step = step;
   row.rank = communicator_.rank();
   row.timed = is_timed(block) ? 1 : 0;
-  row.data_s = times.data_s;
-  row.forward_s = times.forward_s;
-  row.backward_s = times.backward_s;
-  row.optimizer_s = times.optimizer_s;
-  row.loss = result_.loss;
-  row.grad_norm = result_.gradient.norm;
-  row.applied = result_.applied ? 1 : 0;
   row.lr = result_.lr;
   row.samples = work_.samples;
   row.tokens = work_.tokens;
   row.padded_tokens = work_.padded_tokens;
   row.peak_bytes = device::take_step_peak_bytes();
+  return row;
+}
+
+void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes& times) {
+  record::StepRow row = row_of(step, block);
+  row.data_s = times.data_s;
+  row.forward_s = times.forward_s;
+  row.backward_s = times.backward_s;
+  row.optimizer_s = times.optimizer_s;
   row.comm_exposed_s = parts_.communication.counts().exposed_s() - exposed_mark_s_;
   exposed_mark_s_ = parts_.communication.counts().exposed_s();
   const double now = base::now_s();
@@ -236,37 +333,54 @@ void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes
   trace(base::TraceKind::step, &TraceNames::step, step_end_s_, now);
   set_trace_step(-1);
   step_end_s_ = now;
+  add_row(row, now);
+  check_finite(step);
+}
+
+void Trainer::add_row(record::StepRow row, double now_s) {
   SM_CHECK(row.total_s > 0, "the clock went backwards");
+  row.loss = result_.loss;
+  row.grad_norm = result_.gradient.norm;
+  row.applied = result_.applied ? 1 : 0;
+  timed_skips_ += row.timed != 0 && !result_.applied ? 1 : 0;
   parts_.recorder.add(row);
-  progress_.step_done(step, result_.loss, sampler_.real_rows(step), now);
+  progress_.step_done(row.step, result_.loss, sampler_.real_rows(row.step), now_s);
   if (parts_.on_step) {
     parts_.on_step(result_.loss, result_.gradient.norm);
   }
-  if (!result_.applied && config.numerics.on_nonfinite == "fail") {
-    progress_.finish();
+}
+
+void Trainer::check_finite(std::int64_t step) {
+  if (result_.applied || parts_.config.numerics.on_nonfinite != "fail") {
+    return;
+  }
+  progress_.finish();
+  unfinished_.clear();  // steps after it are void
+  if (!deferred_) {
     end_block();
-    throw base::NumericsError(fmt::format(
-        "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
-        "optimizer.clip_norm, or look at the data",
-        step,
-        result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
-                                : fmt::format("{} is not finite (loss {})", result_.gradient.nonfinite, result_.loss)));
+  } else {
+    parts_.recorder.end_block();
   }
-  const auto every = config.numerics.replica_check_every;
-  if (every > 0 && (step + 1) % every == 0) {
-    check_replicas(step);
-    step_end_s_ = base::now_s();
-  }
+  throw base::NumericsError(fmt::format(
+      "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
+      "optimizer.clip_norm, or look at the data",
+      step,
+      result_.gradient.finite ? fmt::format("the loss is {}", result_.loss)
+                              : fmt::format("{} is not finite (loss {})", result_.gradient.nonfinite, result_.loss)));
 }
 
 void Trainer::end_block() {
   auto& counts = parts_.communication.counts();
   counts.set_counting(false);
+  collect_deferred();
   parts_.recorder.end_block();
   communicator_.barrier().wait();
   counts.set_counting(true);
   exposed_mark_s_ = counts.exposed_s();
   step_end_s_ = base::now_s();
+  if (deferred_) {
+    deferred_->start_block();
+  }
 }
 
 void Trainer::check_replicas(std::int64_t step) {
@@ -311,7 +425,7 @@ double Trainer::evaluate() {
     }
   }
   parts_.strategy.end_evaluation();
-  communicator_.all_reduce({sums.data(), 2, base::DType::fp64}, comm::Purpose::control, 0, order_of(parts_.config)).wait();
+  communicator_.all_reduce(comm::host_buffer(sums.data(), 2, base::DType::fp64), comm::Purpose::control, 0, order_of(parts_.config)).wait();
   trace(base::TraceKind::phase, &TraceNames::evaluation, start, base::now_s());
   return sums[0] / sums[1];
 }
@@ -319,7 +433,9 @@ double Trainer::evaluate() {
 void Trainer::check_payload() {
   const auto stats = parts_.communication.counts().rows();
   const auto payload = parts_.strategy.payload_per_step();
-  const double skipped = static_cast<double>(timed_skips_) / static_cast<double>(outcome_.timed_steps);
+  // A deferred step sends its updated parts before anyone knows whether it changed them.
+  const double skipped =
+      deferred_ ? 0.0 : static_cast<double>(timed_skips_) / static_cast<double>(outcome_.timed_steps);
   const double expected = payload.bytes - payload.of_update * skipped;
   const double found = metrics::payload_bytes(stats) / static_cast<double>(outcome_.timed_steps);
   // Exact integers of bytes in double; only the division by ranks may round.

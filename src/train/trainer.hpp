@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "data/sampler.hpp"
 #include "metrics/recorder.hpp"
 #include "parallel/strategy.hpp"
+#include "train/deferred_steps.hpp"
 #include "train/progress.hpp"
 #include "train/unit_trace.hpp"
 #include "train/workload.hpp"
@@ -88,10 +90,20 @@ class Trainer {
   void set_trace_step(std::int64_t step);
   void run_step(std::int64_t step, std::int64_t block);
   void train_micro_steps(std::int64_t step, StepTimes& times);
+  void add_loss(const torch::Tensor& loss);
+  void mark_deferred();
+  void finish_on_host(std::int64_t step, std::int64_t block, StepTimes& times);
+  void finish_deferred(std::int64_t step, std::int64_t block);
+  /// Results of all deferred steps so far, and whether someone asked to stop. Collective.
+  void collect_deferred();
   /// The sums of losses and of requests to stop.
   [[nodiscard]] comm::Pending start_control(std::int64_t step);
   void apply_update(std::int64_t step);
+  [[nodiscard]] record::StepRow row_of(std::int64_t step, std::int64_t block) const;
   void record_step(std::int64_t step, std::int64_t block, const StepTimes& times);
+  /// `result_` is the row's step's.
+  void add_row(record::StepRow row, double now_s);
+  void check_finite(std::int64_t step);
   void end_block();
   void check_replicas(std::int64_t step);
   [[nodiscard]] double evaluate();
@@ -102,6 +114,9 @@ class Trainer {
 
   TrainerParts parts_;
   comm::Communicator& communicator_;
+  std::unique_ptr<DeferredSteps> deferred_;  // nullptr: results are known when a step ends
+  kernels::StepScalars* scalars_ = nullptr;  // of the deferred step under way
+  std::vector<record::StepRow> unfinished_;  // deferred steps' rows, without results
   data::Sampler sampler_;
   Progress progress_;
   std::int64_t total_steps_;

@@ -56,6 +56,9 @@ class Workload {
   [[nodiscard]] virtual Work work(std::span<const std::int64_t> rows) const = 0;
   [[nodiscard]] virtual Flops flops(std::int64_t num_rows) const = 0;
 
+  /// Where batches go and the model computes; host memory unless set. Before the first `load`.
+  void set_device(at::Device device) { device_ = device; }
+
   /// Loads rows; -1 is a filler row that must not touch the loss.
   [[nodiscard]] virtual Batch load(std::span<const std::int64_t> rows, const model::ForwardKey& key) = 0;
   /// Differentiable fp32 scalar: the sum of the losses of all targets, not normalised.
@@ -65,6 +68,18 @@ class Workload {
   [[nodiscard]] virtual std::int64_t num_eval_rows() const = 0;
   [[nodiscard]] virtual std::string quality_name() const = 0;  // "accuracy", "mse"
   [[nodiscard]] virtual Evaluation evaluate(std::span<const std::int64_t> eval_rows) = 0;
+
+ protected:
+  /// For what `load` fills: of a kind that copies to the device can read while the host goes on.
+  [[nodiscard]] at::TensorOptions staging(at::ScalarType type) const {
+    return at::TensorOptions().dtype(type).pinned_memory(device_.is_cuda());
+  }
+  [[nodiscard]] torch::Tensor to_device(const torch::Tensor& tensor) const {
+    return device_.is_cpu() ? tensor : tensor.to(device_, /*non_blocking=*/true);
+  }
+
+ private:
+  at::Device device_ = at::kCPU;
 };
 
 /// One line of workloads/table.cpp.

@@ -1,0 +1,66 @@
+// A small program over the double of NCCL whose last rank misbehaves in the way that the first argument names, for tests of how
+// the others end.
+//   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device
+
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/factory.hpp"
+#include "device/host_device.hpp"
+#include "tests/support/nccl_double.hpp"
+#include "world/world.hpp"
+
+namespace {
+
+using namespace shardmark;
+
+void run(const std::string& fault, world::World& world, double init_deadline_s) {
+  const bool last = world.rank() == world.size() - 1;
+  if (last && fault != "share_device") {
+    testing::plant_nccl_fault(testing::nccl_fault_named(fault), 3);
+  }
+  const auto device = device::make_host_device(true);
+  comm::FactoryOptions options;
+  options.backend = "nccl";
+  options.check = false;
+  options.device = device.get();
+  options.init_deadline_s = init_deadline_s;
+  // Two ranks that name one device, as a wrong launch makes them.
+  options.device_uuid = fault == "share_device" ? "GPU-1" : "GPU-" + std::to_string(world.rank());
+  auto stack = comm::make_communicator(world, options);
+  std::vector<float> data(100'000, 1.0F);
+  for (std::int64_t tag = 0; tag < 5; ++tag) {
+    stack.communicator().all_reduce({data.data(), static_cast<std::int64_t>(data.size())}, comm::Purpose::gradient, tag).wait();
+  }
+  stack.communicator().barrier().wait();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "none";
+  const double deadline_s = argc > 2 ? std::stod(argv[2]) : 2.0;
+  const double init_deadline_s = argc > 3 ? std::stod(argv[3]) : 2.0;
+  std::optional<world::World> world;
+  try {
+    world.emplace(world::WorldOptions{.init_deadline_s = 30, .deadline_s = deadline_s});
+    run(fault, *world, init_deadline_s);
+    if (world->rank() == 0) {
+      std::cout << "complete" << std::endl;
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    const auto code = base::exit_code_of(error);
+    base::log_error(error.what());
+    if (!world) {
+      return static_cast<int>(code);
+    }
+    world->report_failure(code, error.what());
+    world->abort(code);
+  }
+}

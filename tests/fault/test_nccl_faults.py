@@ -1,0 +1,81 @@
+"""NCCL misbehaves on one rank: every rank ends in bounded time, with the right code and words that name call, rank and remedy."""
+
+import os
+import pathlib
+
+import pytest
+from conftest import SOURCE, run_job
+
+PROGRAM = pathlib.Path(os.environ.get("SHARDMARK_BUILD", SOURCE / "build")) / "nccl_fault"
+DEADLINE_S = 2
+# Launch and MPI_Init on shared cores, two seconds of collecting reports and two of grace before MPI_Abort.
+OVERHEAD_S = 20
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="built without CUDA: no NCCL communicator")
+
+
+def misbehave(folder, ranks, fault, deadline_s=DEADLINE_S, init_deadline_s=DEADLINE_S):
+    code, errors, seconds = run_job(folder, ranks, PROGRAM, fault, deadline_s, init_deadline_s)
+    assert seconds < DEADLINE_S + OVERHEAD_S, "in bounded time"
+    return code, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("fault", ["none", "init_late"])
+def test_what_is_no_fault_fails_nothing(tmp_path, fault, ranks):
+    code, errors = misbehave(tmp_path, ranks, fault)
+    assert code == 0, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_initialisation_that_never_ends(tmp_path, ranks):
+    # The deadline of steps is longer than the test may take: it is the other one that counts.
+    code, errors = misbehave(tmp_path, ranks, "init_hangs", deadline_s=600)
+    assert code == 7 and "nccl_init" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_an_asynchronous_error_names_call_rank_and_reason(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "async_error", deadline_s=40)
+    assert f"rank {ranks - 1} of world" in errors and "ncclSystemError" in errors and "NCCL_DEBUG=WARN" in errors, errors
+    # The others hear of it from NCCL or by a notice of the rank itself, whichever is first.
+    assert code == 1 or (code == 7 and "ncclRemoteError" in errors), errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_a_collective_that_never_ends(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "silent")
+    assert code == 7 and "all_reduce" in errors and "gradient" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_rank_that_leaves(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "leave")
+    # mpirun notices that a process ended without MPI_Finalize and returns its code, or the others reach their deadline first.
+    assert code in (3, 7), errors
+    assert f"rank {ranks - 1}" in errors or f"Process name: [[" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_another_library_than_the_header_is_refused(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "other_version")
+    assert code == 5 and "NCCL" in errors and "header" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_two_ranks_on_one_device_are_refused_before_nccl_starts(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "share_device")
+    assert code == 5 and "GPU-1" in errors and "NCCL_MULTI_RANK_GPU_ENABLE" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_what_nccl_itself_refuses_names_the_remedy(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "device_in_use")
+    assert code == 5 and "ncclInvalidUsage" in errors and "device of its own" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_rank_0_without_an_id_tells_all(tmp_path, ranks):
+    # Rank 0 is the last one too, or the plan is nobody's.
+    code, errors = misbehave(tmp_path, ranks, "no_id")
+    assert (code == 1 and "ncclGetUniqueId" in errors) if ranks == 1 else code == 0, errors
