@@ -1,10 +1,12 @@
 #pragma once
 // Rows of stored elements for tests of kernels, and what one rounding of their type may cost.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "base/dtype.hpp"
 #include "base/random.hpp"
 #include "kernels/element.hpp"
 
@@ -18,6 +20,14 @@ template <typename T>
 inline constexpr double kStoring = 0;
 template <>
 inline constexpr double kStoring<kernels::Bf16> = 0x1.0p-8;
+
+/// None, one, around a warp, and more than whole vectors and thread blocks.
+inline constexpr std::array<std::int64_t, 5> kKernelSizes{0, 1, 31, 33, (std::int64_t{1} << 20) + 7};
+
+template <typename T>
+inline constexpr base::DType kTypeOf = base::DType::fp32;
+template <>
+inline constexpr base::DType kTypeOf<kernels::Bf16> = base::DType::bf16;
 
 template <typename T>
 double value_of(T element) {
