@@ -64,6 +64,8 @@ class Device {
   /// Waits, with `poll`, until everything enqueued for computation so far is done, and copies from its memory to the host's.
   /// A host synchronisation: not within a step.
   virtual void read(void* into, const void* from, std::size_t bytes, const Poll& poll) = 0;
+  /// The other way: from the host's memory into the device's, after what is enqueued so far.
+  virtual void write(void* into, const void* from, std::size_t bytes, const Poll& poll) = 0;
   /// As `read`, of nothing.
   virtual void synchronize(const Poll& poll) = 0;
 };

@@ -81,6 +81,7 @@ class HostDevice final : public Device {
       std::memcpy(into, from, bytes);
     }
   }
+  void write(void* into, const void* from, std::size_t bytes, const Poll& poll) override { read(into, from, bytes, poll); }
   void synchronize(const Poll& /*poll*/) override {}
 
  private:

@@ -199,7 +199,7 @@ std::unique_ptr<Optimizer> make_update_rule(const OptimizerOptions& options) {
 
 void Optimizer::finish(std::size_t /*range*/) {}
 
-void Optimizer::begin_step(const kernels::StepScalars* /*scalars*/) {
+void Optimizer::begin_step_on_device(const kernels::StepScalars* /*scalars*/) {
   throw base::InvariantError("an optimizer of the host was asked to update on a device");
 }
 

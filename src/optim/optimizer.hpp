@@ -73,10 +73,10 @@ class Optimizer {
   virtual void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) = 0;
   /// Starts one update of all ranges, in their order. Gradients are final from here on.
   virtual void begin_step() = 0;
-  /// Whether ranges lie on a device and updates are enqueued there: then `begin_step` gets the step's scalars, which lie there
-  /// too, and says by them whether the step changes anything and how gradients are scaled.
+  /// Whether ranges lie on a device and updates are enqueued there: then `begin_step_on_device` takes the place of `begin_step`
+  /// and gets the step's scalars, which lie there too: they say whether the step changes anything and how gradients are scaled.
   [[nodiscard]] virtual bool on_device() const { return false; }
-  virtual void begin_step(const kernels::StepScalars* scalars);
+  virtual void begin_step_on_device(const kernels::StepScalars* scalars);
   /// Updates one range with learning rate `lr`, gradients scaled by `coefficient` first (they may be left scaled). Local; the
   /// caller has reduced them.
   virtual void update(std::size_t range, double lr, float coefficient) = 0;

@@ -290,7 +290,7 @@ void FlatStrategy::finish_gradients(kernels::StepScalars* scalars, double clip_n
 
 void FlatStrategy::update(double lr, kernels::StepScalars* scalars) {
   if (optimizer_->on_device()) {
-    optimizer_->begin_step(scalars);
+    optimizer_->begin_step_on_device(scalars);
     run_update(lr, 1.0F, true);
     return;
   }
