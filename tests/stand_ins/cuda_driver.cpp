@@ -52,9 +52,9 @@ int cuDeviceGetPCIBusId(char* id, int length, int device) {
   std::snprintf(id, static_cast<std::size_t>(length), "00FF:%s:00.0", device == 7 ? "3B" : "5E");
   return 0;
 }
-int cuDeviceCanAccessPeer(int* can, int, int) {
+int cuDeviceCanAccessPeer(int* can, int device, int peer) {
   *can = is("apart") ? 0 : 1;
-  return 0;
+  return device < 7 || peer < 7 ? 101 : 0;
 }
 
 }  // extern "C"
