@@ -28,6 +28,7 @@ inline constexpr int kMaxDeviceSources = 256;
 /// cudaStream_t) and returns. Throws base::Error if the launch fails or there are too many sources.
 void tree_reduce_device(const void* const* sources, int num_sources, void* out, std::int64_t count, base::DType dtype,
                         TreeOperation operation, void* stream);
+
 /// As `tree_sum_widened`, likewise.
 void tree_sum_widened_device(const void* const* sources, int num_sources, float* out, std::int64_t count, void* stream);
 #endif

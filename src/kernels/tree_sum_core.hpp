@@ -58,4 +58,37 @@ SM_HOST_DEVICE inline typename Element<T>::Accumulator tree_element(const T* con
   }
 }
 
+/// Element i of a tree over any number of sources up to 256, not yet rounded: how the device adds more than a leaf. Full leaves
+/// are perfect subtrees, so they merge like the carries of a binary counter; what is left on the stack folds from the right,
+/// which is the tree's shape.
+template <typename Op, typename T>
+SM_HOST_DEVICE typename Element<T>::Accumulator large_tree_element(const T* const* sources, int num_sources, std::int64_t i) {
+  typename Element<T>::Accumulator stack[8];  // 256 sources: at most 32 leaves, 6 levels, and a rest
+  int depth = 0;
+  int leaf = 0;
+  for (; (leaf + 1) * kTreeLeaf <= num_sources; ++leaf) {
+    auto value = tree_element<Op, T, 0, kTreeLeaf>(sources + leaf * kTreeLeaf, i);
+    for (int carry = leaf; (carry & 1) != 0; carry >>= 1) {
+      value = Op::combine(stack[--depth], value);
+    }
+    stack[depth++] = value;
+  }
+  const T* const* rest = sources + leaf * kTreeLeaf;
+  switch (num_sources - leaf * kTreeLeaf) {
+    case 1: stack[depth++] = tree_element<Op, T, 0, 1>(rest, i); break;
+    case 2: stack[depth++] = tree_element<Op, T, 0, 2>(rest, i); break;
+    case 3: stack[depth++] = tree_element<Op, T, 0, 3>(rest, i); break;
+    case 4: stack[depth++] = tree_element<Op, T, 0, 4>(rest, i); break;
+    case 5: stack[depth++] = tree_element<Op, T, 0, 5>(rest, i); break;
+    case 6: stack[depth++] = tree_element<Op, T, 0, 6>(rest, i); break;
+    case 7: stack[depth++] = tree_element<Op, T, 0, 7>(rest, i); break;
+    default: break;
+  }
+  auto value = stack[--depth];
+  while (depth > 0) {
+    value = Op::combine(stack[--depth], value);
+  }
+  return value;
+}
+
 }  // namespace shardmark::kernels

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -52,6 +53,55 @@ TEST(TreeSum, EqualsTheSerialTreeForAnyNumberOfSources) {
       Elements sum(dtype, kCount);
       tree_reduce(pointers_of(sources, 0).data(), size, sum.bytes.data(), kCount, dtype, TreeOperation::sum);
       EXPECT_EQ(sum, testing::expected_sum(dtype, kCount, size)) << base::name_of(dtype) << " over " << size;
+    }
+  }
+}
+
+/// The device's way over more sources than a leaf, run here.
+template <typename Op, typename T>
+Elements large_tree(DType dtype, const std::vector<const void*>& sources, std::int64_t count) {
+  const auto* typed = reinterpret_cast<const T* const*>(sources.data());
+  Elements out(dtype, count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T value = Element<T>::round(large_tree_element<Op, T>(typed, static_cast<int>(sources.size()), i));
+    std::memcpy(out.part(i, 1).data, &value, sizeof value);
+  }
+  return out;
+}
+
+template <typename T>
+void expect_large_tree_equal(DType dtype) {
+  constexpr std::int64_t kCount = 67;
+  // Whole and broken carries of leaves, up to the most that the stack holds.
+  for (int size = 1; size <= 256; size += size < 70 ? 1 : 31) {
+    const auto sources = sources_of(dtype, kCount, size);
+    const auto pointers = pointers_of(sources, 0);
+    Elements expected(dtype, kCount);
+    tree_reduce(pointers.data(), size, expected.bytes.data(), kCount, dtype, TreeOperation::sum);
+    EXPECT_EQ((large_tree<Add, T>(dtype, pointers, kCount)), expected) << base::name_of(dtype) << " over " << size;
+    tree_reduce(pointers.data(), size, expected.bytes.data(), kCount, dtype, TreeOperation::max);
+    EXPECT_EQ((large_tree<Max, T>(dtype, pointers, kCount)), expected) << base::name_of(dtype) << " over " << size;
+  }
+}
+
+TEST(TreeSum, TheDevicesWayOverManySourcesIsTheSameTree) {
+  expect_large_tree_equal<float>(DType::fp32);
+  expect_large_tree_equal<Bf16>(DType::bf16);
+  expect_large_tree_equal<double>(DType::fp64);
+  expect_large_tree_equal<std::int64_t>(DType::int64);
+  expect_large_tree_equal<std::uint8_t>(DType::uint8);
+}
+
+TEST(TreeSum, WidenedIsTheSumBeforeItIsRounded) {
+  for (const int size : {1, 3, 8, 9, 31, 255}) {
+    constexpr std::int64_t kCount = 1500;
+    const auto sources = sources_of(DType::bf16, kCount, size);
+    const auto pointers = pointers_of(sources, 0);
+    std::vector<float> sum(kCount);
+    tree_sum_widened(pointers.data(), size, sum.data(), kCount);
+    const auto* typed = reinterpret_cast<const Bf16* const*>(pointers.data());
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(sum[static_cast<std::size_t>(i)], (large_tree_element<Add, Bf16>(typed, size, i))) << i << " of " << size;
     }
   }
 }

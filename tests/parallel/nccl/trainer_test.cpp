@@ -1,0 +1,146 @@
+// The whole trainer over NCCL's interface, as on a device, where the host waits for nothing within a step: the same bits as over
+// MPI in ordered mode under every technique, and the host keeps its word.
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/factory.hpp"
+#include "config/parse.hpp"
+#include "config/presets.hpp"
+#include "device/cpu_facts.hpp"
+#include "tests/parallel/nccl/counting_device.hpp"
+#include "tests/parallel/nccl/fixture.hpp"
+#include "train/cell.hpp"
+#include "train/proof.hpp"
+#include "workloads/table.hpp"
+
+namespace shardmark::testing {
+namespace {
+
+using Sets = std::vector<std::string>;
+
+config::RunConfig configured(const std::string& preset, const Sets& sets) {
+  config::LoadRequest request;
+  request.preset_or_file = preset;
+  request.preset_dir = config::find_preset_dir();
+  request.sets = {"numerics.reduction=ordered", "measure.warmup_steps=2", "measure.steps=2", "measure.blocks=2",
+                  "optimizer.clip_norm=0.01", "data.global_batch=12"};
+  request.sets.insert(request.sets.end(), sets.begin(), sets.end());
+  return config::load_config(request);
+}
+
+train::CellResult train_over(comm::CommunicatorStack& stack, const config::RunConfig& config) {
+  base::FaultPlan no_faults;
+  return train::run_cell({config, workloads::make_workload, stack, no_faults, test_world().size()});
+}
+
+comm::CommunicatorStack nccl_stack(device::Device& device) {
+  comm::FactoryOptions options;
+  options.backend = "nccl";
+  options.device = &device;
+  options.device_uuid = "GPU-" + std::to_string(test_world().rank());
+  return comm::make_communicator(test_world(), options);
+}
+
+struct Case {
+  std::string preset;
+  Sets sets;
+};
+
+class Trained : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Trained, HasTheBitsOfMpi) {
+  device::set_compute_threads(1);
+  const auto config = configured(GetParam().preset, GetParam().sets);
+  if (config.technique.name == "single" && test_world().size() > 1) {
+    GTEST_SKIP() << "one rank only";
+  }
+  auto over_mpi = comm::make_communicator(test_world(), {});
+  const auto expected = train_over(over_mpi, config);
+  const auto device = device::make_host_device(true);
+  auto over_nccl = nccl_stack(*device);
+  EXPECT_EQ(over_nccl.backend(), "nccl");
+  const auto before = nccl_calls();
+  const auto found = train_over(over_nccl, config);
+  EXPECT_GT(nccl_calls().collectives, before.collectives);
+  EXPECT_EQ(found.losses.size(), 6U);
+  for (const auto& check : train::compare_bits(expected, found)) {
+    EXPECT_ON_ALL_RANKS(check.passed) << check.name << ": " << check.found << " differ";
+  }
+  for (const auto& check : found.outcome.checks) {
+    EXPECT_ON_ALL_RANKS(check.passed) << check.name << ": expected " << check.expected << ", found " << check.found;
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> cases;
+  for (const std::string preset : {"mlp-digits", "lm10m-tiny"}) {
+    for (const std::string technique : {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+      cases.push_back({preset, {"technique.name=" + technique}});
+      cases.push_back({preset,
+                       {"technique.name=" + technique, "data.accumulation=3", "precision.compute=bf16", "precision.reduce=bf16"}});
+      cases.push_back({preset, {"technique.name=" + technique, "data.accumulation=3", "technique.accumulation=no_sync",
+                                "model.activation_checkpointing=true", "technique.overlap=false"}});
+    }
+    cases.push_back({preset, {"technique.name=zero3", "technique.persistence_threshold=100", "technique.offload=optimizer"}});
+    cases.push_back({preset, {"technique.name=fsdp", "technique.profile=fsdp2", "optimizer.name=adamw8bit"}});
+    cases.push_back({preset, {"technique.name=fsdp", "technique.reshard_after_forward=false", "optimizer.name=sgd"}});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Techniques, Trained, ::testing::ValuesIn(cases()), [](const auto& info) {
+  std::string name = info.param.preset;
+  for (const auto& set : info.param.sets) {
+    name += "_" + set.substr(set.find('=') + 1);
+  }
+  std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+  return name + "_" + std::to_string(info.index);
+});
+
+TEST(Hybrid, HasTheBitsOfMpi) {
+  if (test_world().size() != 4) {
+    GTEST_SKIP() << "groups of two need four ranks";
+  }
+  const auto config = configured("lm10m-tiny", {"technique.name=fsdp", "technique.shard_group=2", "precision.reduce=bf16",
+                                                "precision.compute=bf16"});
+  auto over_mpi = comm::make_communicator(test_world(), {});
+  const auto device = device::make_host_device(true);
+  auto over_nccl = nccl_stack(*device);
+  const auto expected = train_over(over_mpi, config);
+  for (const auto& check : train::compare_bits(expected, train_over(over_nccl, config))) {
+    EXPECT_ON_ALL_RANKS(check.passed) << check.name;
+  }
+}
+
+/// Counts of a device at the end of each step, by on_step... the steps of a block are handed out together, so by training longer.
+TEST(HostWaits, NothingInAStepAndNoAllocationOnceShapesRepeat) {
+  device::set_compute_threads(1);
+  for (const std::string technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+    for (const std::string reduction : {"ordered", "fast"}) {
+      const auto counted = [&](std::int64_t steps) {
+        CountingDevice device;
+        auto stack = nccl_stack(device);
+        const auto config = configured("lm10m-tiny", {"technique.name=" + technique, "numerics.reduction=" + reduction,
+                                                      "measure.blocks=1", "measure.steps=" + std::to_string(steps)});
+        static_cast<void>(train_over(stack, config));
+        return device.counts();
+      };
+      // The host waits for the device between blocks and at the end, never by the number of steps: ten more cost nothing. Events
+      // that mark the steps of a block are made for all of it beforehand.
+      const auto few = counted(2);
+      const auto many = counted(12);
+      EXPECT_ON_ALL_RANKS(many.waits == few.waits) << technique << " " << reduction << ": " << many.waits << " and " << few.waits;
+      EXPECT_ON_ALL_RANKS(many.allocations == few.allocations) << technique << " " << reduction;
+      EXPECT_ON_ALL_RANKS(many.streams == few.streams) << technique << " " << reduction;
+      EXPECT_ON_ALL_RANKS(many.events - few.events == 10 * kMarksPerStep) << technique << " " << reduction;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardmark::testing
