@@ -1,16 +1,13 @@
 // The device's tree sum against its oracle on the host: the same bits. Skips with a reason where there is no device.
 
-#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <stdexcept>
-#include <string>
-#include <utility>
+#include <cstdint>
 #include <vector>
 
 #include "base/error.hpp"
 #include "kernels/tree_sum.hpp"
+#include "tests/support/on_device.hpp"
 #include "tests/support/rank_data.hpp"
 
 namespace shardmark::kernels {
@@ -19,54 +16,18 @@ namespace {
 using base::DType;
 using testing::Elements;
 
-void check_cuda(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string(call) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
-  }
-}
-
-/// Device memory that starts as a copy of host elements.
-class DeviceCopy {
- public:
-  explicit DeviceCopy(const Elements& from) : size_(from.bytes.size()) {
-    check_cuda(cudaMalloc(&data_, size_), "cudaMalloc");
-    check_cuda(cudaMemcpy(data_, from.bytes.data(), size_, cudaMemcpyHostToDevice), "cudaMemcpy to the device");
-  }
-  DeviceCopy(DeviceCopy&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-  DeviceCopy& operator=(DeviceCopy&&) = delete;
-  ~DeviceCopy() { static_cast<void>(cudaFree(data_)); }
-
-  [[nodiscard]] void* data() const { return data_; }
-  /// Waits for the kernels of the default stream.
-  void copy_to(Elements& to) const {
-    check_cuda(cudaMemcpy(to.bytes.data(), data_, size_, cudaMemcpyDeviceToHost), "cudaMemcpy to the host");
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t size_;
-};
-
-class TreeSumOnDevice : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA device here: " << (error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
-    }
-  }
-};
+using testing::DeviceBytes;
+using TreeSumOnDevice = testing::OnDevice;
 
 /// Reduces on both sides; `target` = -1: into memory of its own, else over that source.
 void expect_equal_to_host(DType dtype, std::int64_t count, int size, TreeOperation operation, int target = -1) {
   std::vector<Elements> sources;
-  std::vector<DeviceCopy> copies;
+  std::vector<DeviceBytes> copies;
   std::vector<const void*> on_host;
   std::vector<const void*> on_device;
   for (int r = 0; r < size; ++r) {
     sources.push_back(testing::rank_values(dtype, count, r));
-    copies.emplace_back(sources.back());
+    copies.emplace_back(sources.back().bytes.data(), sources.back().bytes.size());
     on_device.push_back(copies.back().data());
   }
   for (const Elements& source : sources) {
@@ -74,11 +35,11 @@ void expect_equal_to_host(DType dtype, std::int64_t count, int size, TreeOperati
   }
   Elements expected(dtype, count);
   Elements found(dtype, count);
-  const DeviceCopy own(found);
-  const DeviceCopy& out = target < 0 ? own : copies[static_cast<std::size_t>(target)];
+  const DeviceBytes own(found.bytes.data(), found.bytes.size());
+  const DeviceBytes& out = target < 0 ? own : copies[static_cast<std::size_t>(target)];
   tree_reduce(on_host.data(), size, expected.bytes.data(), count, dtype, operation);
   tree_reduce_device(on_device.data(), size, out.data(), count, dtype, operation, nullptr);
-  out.copy_to(found);
+  out.copy_to(found.bytes.data());
   EXPECT_TRUE(found == expected) << base::name_of(dtype) << ", " << count << " elements of " << size << " sources";
 }
 
@@ -110,6 +71,30 @@ TEST_F(TreeSumOnDevice, MayOverwriteAnySource) {
   for (const int size : {2, 3, 11}) {
     for (int target = 0; target < size; ++target) {
       expect_equal_to_host(DType::fp32, 4001, size, TreeOperation::sum, target);
+    }
+  }
+}
+
+TEST_F(TreeSumOnDevice, WidenedEqualsTheHost) {
+  for (const int size : {1, 2, 3, 8, 9, 31, kMaxDeviceSources}) {
+    for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, std::int64_t{10'007}}) {
+      std::vector<Elements> sources;
+      std::vector<DeviceBytes> copies;
+      std::vector<const void*> on_host;
+      std::vector<const void*> on_device;
+      for (int r = 0; r < size; ++r) {
+        sources.push_back(testing::rank_values(DType::bf16, count, r));
+        copies.emplace_back(sources.back().bytes.data(), sources.back().bytes.size());
+        on_device.push_back(copies.back().data());
+      }
+      for (const Elements& source : sources) {
+        on_host.push_back(source.bytes.data());
+      }
+      std::vector<float> expected(static_cast<std::size_t>(count));
+      const testing::DeviceArray<float> out(expected);
+      tree_sum_widened(on_host.data(), size, expected.data(), count);
+      tree_sum_widened_device(on_device.data(), size, out.data(), count, nullptr);
+      EXPECT_EQ(out.values(), expected) << count << " elements of " << size << " sources";
     }
   }
 }
