@@ -46,6 +46,7 @@ class CallerStream final : public Stream {
     const std::int64_t record = mine.recorded();
     for (std::int64_t turn = 0; !mine.reached(record); ++turn) {
       poll(turn);
+      std::this_thread::yield();  // the stream's thread may wait for this core
     }
   }
   [[nodiscard]] void* handle() override { return nullptr; }

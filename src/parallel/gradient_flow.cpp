@@ -173,7 +173,8 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
   while (!flights_.empty()) {
     auto& flight = flights_.front();
     // Only buckets cost memory while they travel.
-    const bool must = wait || (flights_.size() > leave && groups_[flight.group].bucket.defined());
+    const bool alone = communicators_.shard->size() == 1 && communicators_.replica == nullptr;  // nobody to wait for
+    const bool must = wait || alone || (flights_.size() > leave && groups_[flight.group].bucket.defined());
     if (must) {
       comm::wait_for(flight.pending, [&] { return describe(groups_[flight.group], flight.across_replicas); });
     } else if (runs_by_itself_ || !flight.pending.done()) {

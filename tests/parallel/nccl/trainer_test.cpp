@@ -1,17 +1,20 @@
 // The whole trainer over NCCL's interface, as on a device, where the host waits for nothing within a step: the same bits as over
 // MPI in ordered mode under every technique, and the host keeps its word.
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/factory.hpp"
 #include "config/parse.hpp"
-#include "config/presets.hpp"
 #include "device/cpu_facts.hpp"
+#include "device/memory_ledger.hpp"
 #include "tests/parallel/nccl/counting_device.hpp"
 #include "tests/parallel/nccl/fixture.hpp"
 #include "train/cell.hpp"
@@ -23,13 +26,25 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
+/// As the program does it, before its first tensor.
+void set_up_program() {
+  device::install_memory_ledger();
+  device::set_compute_threads(1);
+}
+
 config::RunConfig configured(const std::string& preset, const Sets& sets) {
   config::LoadRequest request;
   request.preset_or_file = preset;
   request.preset_dir = config::find_preset_dir();
-  request.sets = {"numerics.reduction=ordered", "measure.warmup_steps=2", "measure.steps=2", "measure.blocks=2",
-                  "optimizer.clip_norm=0.01", "data.global_batch=12"};
-  request.sets.insert(request.sets.end(), sets.begin(), sets.end());
+  const Sets common{"numerics.reduction=ordered", "measure.warmup_steps=2", "measure.steps=2",   "measure.blocks=2",
+                    "optimizer.clip_norm=0.01",   "data.global_batch=36",   "data.micro_batch=0"};
+  request.sets = sets;
+  for (const auto& set : common) {
+    const std::string key = set.substr(0, set.find('=') + 1);
+    if (std::ranges::none_of(sets, [&](const auto& given) { return given.starts_with(key); })) {
+      request.sets.push_back(set);
+    }
+  }
   return config::load_config(request);
 }
 
@@ -49,12 +64,13 @@ comm::CommunicatorStack nccl_stack(device::Device& device) {
 struct Case {
   std::string preset;
   Sets sets;
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.preset; }
 };
 
 class Trained : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Trained, HasTheBitsOfMpi) {
-  device::set_compute_threads(1);
+  set_up_program();
   const auto config = configured(GetParam().preset, GetParam().sets);
   if (config.technique.name == "single" && test_world().size() > 1) {
     GTEST_SKIP() << "one rank only";
@@ -93,14 +109,16 @@ std::vector<Case> cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Techniques, Trained, ::testing::ValuesIn(cases()), [](const auto& info) {
-  std::string name = info.param.preset;
-  for (const auto& set : info.param.sets) {
-    name += "_" + set.substr(set.find('=') + 1);
+std::string name_of_case(const ::testing::TestParamInfo<Case>& one) {
+  std::string name = one.param.preset;
+  for (const auto& set : one.param.sets) {
+    name.append("_").append(set, set.find('=') + 1);
   }
   std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
-  return name + "_" + std::to_string(info.index);
-});
+  return name.append("_").append(std::to_string(one.index));
+}
+
+INSTANTIATE_TEST_SUITE_P(Techniques, Trained, ::testing::ValuesIn(cases()), name_of_case);
 
 TEST(Hybrid, HasTheBitsOfMpi) {
   if (test_world().size() != 4) {
@@ -117,9 +135,8 @@ TEST(Hybrid, HasTheBitsOfMpi) {
   }
 }
 
-/// Counts of a device at the end of each step, by on_step... the steps of a block are handed out together, so by training longer.
 TEST(HostWaits, NothingInAStepAndNoAllocationOnceShapesRepeat) {
-  device::set_compute_threads(1);
+  set_up_program();
   for (const std::string technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
     for (const std::string reduction : {"ordered", "fast"}) {
       const auto counted = [&](std::int64_t steps) {
