@@ -5,13 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +19,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "device/memory_counts.hpp"
 #include "device/small_blocks.hpp"
 
 namespace shardmark::device {
@@ -39,50 +40,12 @@ struct Header {
 };
 static_assert(sizeof(Header) <= kHeaderBytes);
 
-class SpinLock {
- public:
-  void lock() noexcept {
-    while (flag_.test_and_set(std::memory_order_acquire)) {
-    }
-  }
-  void unlock() noexcept { flag_.clear(std::memory_order_release); }
+constinit thread_local std::optional<MemoryCategory> innermost_scope;
 
- private:
-  std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
-};
-
-constexpr std::array<MemoryCategory, kNumMemoryPhases> kPhaseCategory{MemoryCategory::other, MemoryCategory::activations,
-                                                                      MemoryCategory::workspace, MemoryCategory::workspace};
-constexpr int kNoScope = -1;
-thread_local int scoped_category = kNoScope;
-
+/// Blocks that are kept for reuse, and the counts of host tensors.
 class Ledger {
  public:
-  void add(Header& header) noexcept {
-    const std::lock_guard guard(lock_);
-    const auto phase = static_cast<std::size_t>(phase_);
-    header.category = scoped_category == kNoScope ? kPhaseCategory[phase] : static_cast<MemoryCategory>(scoped_category);
-    const auto category = static_cast<std::size_t>(header.category);
-    const auto bytes = static_cast<std::int64_t>(header.bytes);
-    auto& live = seen_.current[category];
-    live += bytes;
-    seen_.current_total += bytes;
-    seen_.phase_peak[phase][category] = std::max(seen_.phase_peak[phase][category], live);
-    seen_.run_peak[category] = std::max(seen_.run_peak[category], live);
-    seen_.phase_peak_total[phase] = std::max(seen_.phase_peak_total[phase], seen_.current_total);
-    step_peak_ = std::max(step_peak_, seen_.current_total);
-    if (seen_.current_total > seen_.run_peak_total) {
-      seen_.run_peak_total = seen_.current_total;
-      seen_.at_run_peak = seen_.current;
-    }
-  }
-
-  void remove(const Header& header) noexcept {
-    const std::lock_guard guard(lock_);
-    const auto bytes = static_cast<std::int64_t>(header.bytes);
-    seen_.current[static_cast<std::size_t>(header.category)] -= bytes;
-    seen_.current_total -= bytes;
-  }
+  [[nodiscard]] MemoryCounts& counts() noexcept { return counts_; }
 
   void* take_idle(std::size_t block_bytes) noexcept {
     const std::lock_guard guard(lock_);
@@ -117,55 +80,15 @@ class Ledger {
       for (void* block : blocks) {
         std::free(block);
       }
-      seen_.reserved -= static_cast<std::int64_t>(bytes * blocks.size());
+      counts_.reserve(-static_cast<std::int64_t>(bytes * blocks.size()));
       blocks.clear();
     }
     idle_bytes_ = 0;
   }
 
-  void reserve(std::int64_t bytes) noexcept {
-    const std::lock_guard guard(lock_);
-    seen_.reserved += bytes;
-  }
-
-  void set_phase(MemoryPhase phase) noexcept {
-    const std::lock_guard guard(lock_);
-    phase_ = phase;
-    start_phase_peaks(static_cast<std::size_t>(phase));
-  }
-
-  MemorySnapshot snapshot() noexcept {
-    const std::lock_guard guard(lock_);
-    return seen_;
-  }
-
-  void reset_peaks() noexcept {
-    const std::lock_guard guard(lock_);
-    seen_.run_peak = seen_.at_run_peak = seen_.current;
-    seen_.run_peak_total = step_peak_ = seen_.current_total;
-    seen_.phase_peak = {};
-    seen_.phase_peak_total = {};
-    start_phase_peaks(static_cast<std::size_t>(phase_));
-  }
-
-  std::int64_t take_step_peak() noexcept {
-    const std::lock_guard guard(lock_);
-    return std::exchange(step_peak_, seen_.current_total);
-  }
-
  private:
-  // What is live when a phase starts belongs to its peak.
-  void start_phase_peaks(std::size_t phase) noexcept {
-    for (std::size_t category = 0; category < kNumMemoryCategories; ++category) {
-      seen_.phase_peak[phase][category] = std::max(seen_.phase_peak[phase][category], seen_.current[category]);
-    }
-    seen_.phase_peak_total[phase] = std::max(seen_.phase_peak_total[phase], seen_.current_total);
-  }
-
-  SpinLock lock_;
-  MemorySnapshot seen_;
-  MemoryPhase phase_ = MemoryPhase::init;
-  std::int64_t step_peak_ = 0;
+  MemoryCounts counts_;
+  SpinLock lock_;  // of what is idle
   std::unordered_map<std::size_t, std::vector<void*>> idle_;
   std::size_t idle_bytes_ = 0;
 };
@@ -176,12 +99,14 @@ Ledger& ledger() {
   return *instance;
 }
 
+constinit std::atomic<MemoryCounts*> device_counts{nullptr};
+
 Header* header_of(void* data) {
   return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes);
 }
 
 void give_back(void* block, std::size_t block_bytes) noexcept {
-  ledger().reserve(-static_cast<std::int64_t>(block_bytes));
+  ledger().counts().reserve(-static_cast<std::int64_t>(block_bytes));
   std::free(block);
 }
 
@@ -220,7 +145,7 @@ void release(void* data) {
     return;
   }
   Header* header = header_of(data);
-  ledger().remove(*header);
+  ledger().counts().remove(static_cast<std::int64_t>(header->bytes), header->category);
   const std::size_t block_bytes = header->block_bytes;
   if (!keep(header, block_bytes)) {
     give_back(header, block_bytes);
@@ -243,13 +168,13 @@ void* obtain(std::size_t bytes) {
       small->clear();
     }
     if (posix_memalign(&block, kAlignment, block_bytes) != 0) {
-      const auto live = static_cast<double>(ledger().snapshot().current_total);
+      const auto live = static_cast<double>(ledger().counts().snapshot().current_total);
       throw base::MemoryError("out of host memory: asked for " + base::format_bytes(static_cast<double>(bytes)) + ", " +
                               base::format_bytes(live) + " in use; use a smaller batch or more ranks");
     }
   }
   static_cast<Header*>(block)->block_bytes = block_bytes;
-  ledger().reserve(static_cast<std::int64_t>(block_bytes));
+  ledger().counts().reserve(static_cast<std::int64_t>(block_bytes));
   return block;
 }
 
@@ -262,7 +187,7 @@ class LedgerAllocator final : public c10::Allocator {
     }
     auto* header = static_cast<Header*>(obtain(bytes));
     header->bytes = bytes;
-    ledger().add(*header);
+    header->category = ledger().counts().add(static_cast<std::int64_t>(bytes), innermost_scope);
     void* data = reinterpret_cast<char*>(header) + kHeaderBytes;
     return {data, data, &release, cpu};
   }
@@ -295,24 +220,55 @@ void install_memory_ledger() {
 }
 
 void set_memory_phase(MemoryPhase phase) {
-  ledger().set_phase(phase);
+  ledger().counts().set_phase(phase);
+  if (auto* const device = device_counts.load(std::memory_order_acquire)) {
+    device->set_phase(phase);
+  }
 }
 
-MemoryScope::MemoryScope(MemoryCategory category) : previous_(scoped_category) {
-  scoped_category = static_cast<int>(category);
-}
+MemoryScope::MemoryScope(MemoryCategory category) : previous_(std::exchange(innermost_scope, category)) {}
 MemoryScope::~MemoryScope() {
-  scoped_category = previous_;
+  innermost_scope = previous_;
+}
+
+std::optional<MemoryCategory> scoped_category() noexcept {
+  return innermost_scope;
+}
+
+void show_device_counts(MemoryCounts* counts) noexcept {
+  device_counts.store(counts, std::memory_order_release);
+}
+
+MemorySnapshot host_memory_snapshot() {
+  return ledger().counts().snapshot();
 }
 
 MemorySnapshot memory_snapshot() {
-  return ledger().snapshot();
+  auto* const device = device_counts.load(std::memory_order_acquire);
+  if (device == nullptr) {
+    return host_memory_snapshot();
+  }
+  auto seen = device->snapshot();
+  const auto host = host_memory_snapshot();
+  const auto offloaded = static_cast<std::size_t>(MemoryCategory::offloaded);
+  seen.current[offloaded] += host.current[offloaded];
+  seen.run_peak[offloaded] += host.run_peak[offloaded];
+  for (std::size_t phase = 0; phase < kNumMemoryPhases; ++phase) {
+    seen.phase_peak[phase][offloaded] += host.phase_peak[phase][offloaded];
+  }
+  return seen;
 }
+
 void reset_memory_peaks() {
-  ledger().reset_peaks();
+  ledger().counts().reset_peaks();
+  if (auto* const device = device_counts.load(std::memory_order_acquire)) {
+    device->reset_peaks();
+  }
 }
+
 std::int64_t take_step_peak_bytes() {
-  return ledger().take_step_peak();
+  auto* const device = device_counts.load(std::memory_order_acquire);
+  return (device != nullptr ? *device : ledger().counts()).take_step_peak();
 }
 
 std::int64_t resident_bytes() {

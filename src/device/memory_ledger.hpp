@@ -1,10 +1,12 @@
 #pragma once
 // Counts every byte LibTorch allocates on the host by category and phase, and keeps freed blocks for reuse. Installed once,
-// before the first tensor. Knows nothing of models: callers say in scopes what they allocate for.
+// before the first tensor. Knows nothing of models: callers say in scopes what they allocate for. Tensors on a CUDA device are
+// counted by the same scopes and phases, apart (cuda_memory.hpp).
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace shardmark::device {
@@ -58,10 +60,14 @@ class MemoryScope {
   ~MemoryScope();
 
  private:
-  int previous_;
+  std::optional<MemoryCategory> previous_;
 };
 
+/// Of the memory where training runs: the device's once its ledger is installed, else the host's. On a device the category
+/// `offloaded` also has what the host holds in it, though neither a sum nor at_run_peak does: host memory is no part of it.
 [[nodiscard]] MemorySnapshot memory_snapshot();
+/// Of host tensors, wherever training runs.
+[[nodiscard]] MemorySnapshot host_memory_snapshot();
 /// Sets all peaks to what is live now: a peak is never below live bytes.
 void reset_memory_peaks();
 /// Largest sum since the last call of this function (starts again from what is live): the peak of one step.

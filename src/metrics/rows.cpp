@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/cuda_memory.hpp"
+
 namespace shardmark::metrics {
 
 std::vector<record::CollectiveRow> collective_rows(int rank, const std::vector<comm::CollectiveStats>& stats) {
@@ -57,6 +59,13 @@ std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapsho
   }
   add("run", "total", snapshot.current_total, snapshot.run_peak_total, snapshot.run_peak_total, predicted_total);
   add("run", "reserved", snapshot.reserved, snapshot.reserved, -1, -1);
+  if (device::counted_device() >= 0) {
+    const auto host = device::host_memory_snapshot();
+    add("run", "host", host.current_total, host.run_peak_total, -1, -1);
+    // Asked for once, at the end: LibTorch's allocator gives nothing back to the driver unless it must.
+    const auto used = device::cuda_memory(device::counted_device()).driver_used_bytes;
+    add("run", "driver_used", used, used, -1, -1);
+  }
   // The kernel updates its peak late: what is resident now belongs to it.
   const std::int64_t resident = device::resident_bytes();
   add("run", "host_rss", resident, std::max(resident, device::peak_resident_bytes()), -1, -1);

@@ -11,8 +11,9 @@ namespace shardmark::metrics {
 
 [[nodiscard]] std::vector<record::CollectiveRow> collective_rows(int rank, const std::vector<comm::CollectiveStats>& stats);
 
-/// One row per (phase, category), the sums as category "total", reserved and resident bytes in phase "run". `predicted`:
-/// persistent bytes by category, compared in phase "run"; -1 = not predicted.
+/// One row per (phase, category), the sums as category "total", reserved and resident bytes in phase "run", and there too,
+/// where tensors of a device are counted, those of the host and what the driver says is used. `predicted`: persistent bytes by
+/// category, compared in phase "run"; -1 = not predicted.
 [[nodiscard]] std::vector<record::MemoryRow> memory_rows(int rank, const device::MemorySnapshot& snapshot,
                                                          const device::CategoryBytes& predicted);
 

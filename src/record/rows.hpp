@@ -60,7 +60,7 @@ struct MemoryRow {
   std::int64_t rank = 0;
   FixedText<16> phase;     // init, forward, backward, optimizer, run
   FixedText<24> category;  // parameters, gradients, optimizer_state, offloaded, gathered, buckets, activations, workspace,
-                           // other, total, reserved, host_rss
+                           // other, total, reserved, host, driver_used, host_rss
   std::int64_t current_bytes = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t at_run_peak_bytes = 0;

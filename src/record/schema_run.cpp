@@ -45,11 +45,12 @@ Table memory_table() {
       .SM_COLUMN(MemoryRow, phase, "", "init, forward, backward, optimizer, or run for the whole", "trainer")
       .SM_COLUMN(MemoryRow, category, "",
                  "parameters, gradients, optimizer_state, offloaded, gathered, buckets, activations, workspace, other; total; "
-                 "reserved and host_rss (phase run)",
+                 "reserved and host_rss (phase run); on a device also host and driver_used (phase run)",
                  "allocator hook", "",
                  "host_rss is the whole process, reserved what the allocator holds; the others are bytes asked for. offloaded "
                  "is host memory (technique.offload: states and what is staged for them): on a CPU one memory with the others, "
-                 "and part of total")
+                 "and part of total; on a device no part of it. host: tensors in host memory beside a device. driver_used: the "
+                 "whole device at the end of the run, other processes, contexts and NCCL included")
       .SM_COLUMN(MemoryRow, current_bytes, "bytes", "live at the end of the run", "allocator hook")
       .SM_COLUMN(MemoryRow, peak_bytes, "bytes", "largest in the phase, what was live at its start included", "allocator hook")
       .SM_COLUMN(MemoryRow, at_run_peak_bytes, "bytes", "live at the moment of the largest sum", "allocator hook", "",
