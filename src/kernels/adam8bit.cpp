@@ -1,82 +1,31 @@
 #include "kernels/adam8bit.hpp"
 
 #include <array>
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include "base/error.hpp"
-#include "base/vector_clones.hpp"
+#include "kernels/adam8bit_core.hpp"
+#include "kernels/convert.hpp"
+#include "kernels/float_types.hpp"
 
 namespace shardmark::kernels {
 namespace {
 
 constexpr std::size_t kBlock = kAdam8bitBlock;
 constexpr std::size_t kLanes = 16;
-constexpr float kFirstCodes = 127;
-constexpr float kSecondCodes = 255;
-
-// Built-in functions below: those of <cmath> carry other options than the clones and would be called, not inlined.
-
-/// Coefficients of one step, worked out once.
-struct Coefficients {
-  float lr_decay = 0;    // lr x weight decay
-  float step_size = 0;   // lr / (1 - beta1^t)
-  float root_bias2 = 0;  // sqrt(1 - beta2^t)
-  float beta1 = 0;
-  float beta2 = 0;
-  float eps = 0;
-  float coefficient = 1;
-  std::uint32_t salt = 0;
-};
-
-/// Uniform in [0, 1): Wellons' "lowbias32" mixer over the value's bits and the step.
-SM_INLINE_IN_CLONES float draw(float value, std::uint32_t salt) {
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(value) ^ salt;
-  bits ^= bits >> 16U;
-  bits *= 0x7feb352dU;
-  bits ^= bits >> 15U;
-  bits *= 0x846ca68bU;
-  bits ^= bits >> 16U;
-  // 24 bits convert exactly; as a signed number, for which every vector width has a conversion.
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 8U)) * 0x1p-24F;
-}
-
-/// Of a value in [0, 2^31): every vector width has this conversion.
-SM_INLINE_IN_CLONES float whole(float value) {
-  return static_cast<float>(static_cast<std::int32_t>(value));
-}
-
-SM_INLINE_IN_CLONES float power2(float code) {
-  const float root = code / kFirstCodes;
-  return root * root;
-}
-SM_INLINE_IN_CLONES float power4(float code) {
-  const float root = code / kSecondCodes;
-  const float square = root * root;
-  return square * square;
-}
 
 SM_VECTOR_CLONES void step_block(float* __restrict parameters, const float* __restrict gradients, float* __restrict first,
-                                 float* __restrict second, const Coefficients c) {
+                                 float* __restrict second, const Adam8bitFactors c) {
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const float gradient = gradients[i] * c.coefficient;
-    const float m = first[i] + (gradient - first[i]) * (1 - c.beta1);
-    const float v = second[i] * c.beta2 + gradient * gradient * (1 - c.beta2);
-    const float decayed = parameters[i] - c.lr_decay * parameters[i];
-    parameters[i] = decayed - c.step_size * m / (__builtin_sqrtf(v) / c.root_bias2 + c.eps);
-    first[i] = m;
-    second[i] = v;
+    step_element(c, parameters[i], gradients[i], first[i], second[i]);
   }
 }
 
 SM_VECTOR_CLONES void decode_block(const Adam8bitMoments& moments, float first_scale, float second_scale, float* first,
                                    float* second) {
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const auto code = static_cast<float>(moments.first[i]);
-    const float magnitude = first_scale * power2(code);
-    first[i] = code < 0 ? -magnitude : magnitude;
-    second[i] = second_scale * power4(static_cast<float>(moments.second[i]));
+    first[i] = decode_first(moments.first[i], first_scale);
+    second[i] = decode_second(moments.second[i], second_scale);
   }
 }
 
@@ -85,40 +34,84 @@ SM_VECTOR_CLONES void largest_of_block(const float* first, const float* second, 
   std::array<std::int32_t, 2 * kLanes> most{};
   for (std::size_t i = 0; i < kBlock; i += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const std::int32_t m = std::bit_cast<std::int32_t>(first[i + lane]) & 0x7fffffff;
-      const std::int32_t v = std::bit_cast<std::int32_t>(second[i + lane]) & 0x7fffffff;
+      const auto m = static_cast<std::int32_t>(bits_of(first[i + lane]) & 0x7fffffffU);
+      const auto v = static_cast<std::int32_t>(bits_of(second[i + lane]) & 0x7fffffffU);
       most[lane] = m > most[lane] ? m : most[lane];
       most[kLanes + lane] = v > most[kLanes + lane] ? v : most[kLanes + lane];
     }
   }
   for (std::size_t lane = 0; lane < 2 * kLanes; ++lane) {
-    lanes[lane] = std::bit_cast<float>(most[lane]);
+    lanes[lane] = float_of(static_cast<std::uint32_t>(most[lane]));
   }
 }
 
 SM_VECTOR_CLONES void encode_block(const float* __restrict first, const float* __restrict second, float first_scale,
                                    float second_scale, std::uint32_t salt, std::int8_t* __restrict first_codes,
                                    std::uint8_t* __restrict second_codes) {
-  const float first_inverse = first_scale > 0 ? 1 / first_scale : 0;
-  const float second_inverse = second_scale > 0 ? 1 / second_scale : 0;
+  const float first_inverse = inverse_of(first_scale);
+  const float second_inverse = inverse_of(second_scale);
   for (std::size_t i = 0; i < kBlock; ++i) {
-    const float m = __builtin_fabsf(first[i]) * first_inverse;
-    float low = whole(__builtin_sqrtf(m) * kFirstCodes);
-    low = low < kFirstCodes - 1 ? low : kFirstCodes - 1;
-    const float m_below = power2(low);
-    const float m_share = (m - m_below) / (power2(low + 1) - m_below);
-    const float m_code = m_share > draw(first[i], salt) ? low + 1 : low;
-    first_codes[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(first[i] < 0 ? -m_code : m_code));
+    first_codes[i] = encode_first(first[i], first_inverse, salt);
+    second_codes[i] = encode_second(second[i], second_inverse, salt);
+  }
+}
 
-    const float v = second[i] * second_inverse;
-    float under = whole(__builtin_sqrtf(__builtin_sqrtf(v)) * kSecondCodes);
-    under = under < kSecondCodes - 1 ? under : kSecondCodes - 1;
-    const float v_below = power4(under);
-    const float v_share = (v - v_below) / (power4(under + 1) - v_below);
-    float v_code = v_share > draw(second[i], ~salt) ? under + 1 : under;
-    const float least = v > 0 ? 1.0F : 0.0F;
-    v_code = v_code < least ? least : v_code;
-    second_codes[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(v_code));
+/// One block of 256.
+void update_block(float* parameters, const float* gradients, const Adam8bitMoments& here, const Adam8bitFactors& factors) {
+  alignas(64) std::array<float, kBlock> first;
+  alignas(64) std::array<float, kBlock> second;
+  decode_block(here, *here.first_scale, *here.second_scale, first.data(), second.data());
+  step_block(parameters, gradients, first.data(), second.data(), factors);
+  std::array<float, 2 * kLanes> lanes{};
+  largest_of_block(first.data(), second.data(), lanes.data());
+  float first_largest = 0;
+  float second_largest = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    first_largest = lanes[lane] > first_largest ? lanes[lane] : first_largest;
+    second_largest = lanes[kLanes + lane] > second_largest ? lanes[kLanes + lane] : second_largest;
+  }
+  const float first_scale = scale_of(first_largest);
+  const float second_scale = scale_of(second_largest);
+  encode_block(first.data(), second.data(), first_scale, second_scale, factors.salt, here.first, here.second);
+  *here.first_scale = first_scale;
+  *here.second_scale = second_scale;
+}
+
+Adam8bitMoments moments_of(const Adam8bitMoments& moments, std::int64_t block) {
+  const std::int64_t at = block * kAdam8bitBlock;
+  return {moments.first + at, moments.second + at, moments.first_scale + block, moments.second_scale + block};
+}
+
+void check_whole_blocks(std::int64_t count) {
+  SM_CHECK(count % kAdam8bitBlock == 0, "8-bit moments come in whole blocks");
+}
+
+/// Parameters or gradients of one block in fp32: where they lie, or widened into `scratch`.
+float* widened(float* values, float* /*scratch*/) {
+  return values;
+}
+const float* widened(const float* values, float* /*scratch*/) {
+  return values;
+}
+float* widened(const Bf16* values, float* scratch) {
+  convert(scratch, values, kBlock);
+  return scratch;
+}
+
+template <typename P>
+void store(const UpdateRange& range, std::int64_t at, const float* updated) {
+  P* resting = static_cast<P*>(range.parameters) + at;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    resting[i] = Element<P>::round(updated[i]);
+    const float value = Element<P>::widen(resting[i]);
+    if (range.working == nullptr) {
+      continue;
+    }
+    if (range.working_type == base::DType::fp32) {
+      (static_cast<float*>(range.working) + at)[i] = value;
+    } else {
+      (static_cast<Bf16*>(range.working) + at)[i] = Element<Bf16>::round(value);
+    }
   }
 }
 
@@ -126,49 +119,48 @@ SM_VECTOR_CLONES void encode_block(const float* __restrict first, const float* _
 
 void adam8bit_update(float* parameters, const float* gradients, const Adam8bitMoments& moments, std::int64_t count,
                      const Adam8bitStep& step) {
-  SM_CHECK(count % kAdam8bitBlock == 0, "8-bit moments come in whole blocks");
-  const double bias1 = 1 - std::pow(static_cast<double>(step.beta1), static_cast<double>(step.step));
-  const double bias2 = 1 - std::pow(static_cast<double>(step.beta2), static_cast<double>(step.step));
-  const Coefficients coefficients{.lr_decay = step.lr * step.weight_decay,
-                                  .step_size = static_cast<float>(static_cast<double>(step.lr) / bias1),
-                                  .root_bias2 = static_cast<float>(std::sqrt(bias2)),
-                                  .beta1 = step.beta1,
-                                  .beta2 = step.beta2,
-                                  .eps = step.eps,
-                                  .coefficient = step.coefficient,
-                                  .salt = static_cast<std::uint32_t>(step.step) * 0x9e3779b9U};
-  alignas(64) std::array<float, kBlock> first;
-  alignas(64) std::array<float, kBlock> second;
+  check_whole_blocks(count);
+  const auto steps = static_cast<double>(step.step);
+  const UpdateState state{.steps = step.step,
+                          .applies = 1,
+                          .coefficient = step.coefficient,
+                          .bias_correction1 = 1 - std::pow(static_cast<double>(step.beta1), steps),
+                          .bias_correction2 = 1 - std::pow(static_cast<double>(step.beta2), steps)};
+  const Adam8bitFactors factors = adam8bit_factors(step, state);
   for (std::int64_t block = 0; block < count / kAdam8bitBlock; ++block) {
     const std::int64_t at = block * kAdam8bitBlock;
-    const Adam8bitMoments here{moments.first + at, moments.second + at, moments.first_scale + block,
-                               moments.second_scale + block};
-    decode_block(here, *here.first_scale, *here.second_scale, first.data(), second.data());
-    step_block(parameters + at, gradients + at, first.data(), second.data(), coefficients);
-    std::array<float, 2 * kLanes> lanes{};
-    largest_of_block(first.data(), second.data(), lanes.data());
-    float first_scale = 0;
-    float second_scale = 0;
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      first_scale = lanes[lane] > first_scale ? lanes[lane] : first_scale;
-      second_scale = lanes[kLanes + lane] > second_scale ? lanes[kLanes + lane] : second_scale;
-    }
-    // A scale without a finite inverse: moments that small are nothing.
-    first_scale = first_scale < std::numeric_limits<float>::min() ? 0 : first_scale;
-    second_scale = second_scale < std::numeric_limits<float>::min() ? 0 : second_scale;
-    encode_block(first.data(), second.data(), first_scale, second_scale, coefficients.salt, here.first, here.second);
-    *here.first_scale = first_scale;
-    *here.second_scale = second_scale;
+    update_block(parameters + at, gradients + at, moments_of(moments, block), factors);
   }
 }
 
+void adam8bit_update(const UpdateRange& range, const Adam8bitMoments& moments, const Adam8bitStep& rule,
+                     const UpdateState* state) {
+  check_whole_blocks(range.count);
+  if (state->applies == 0) {
+    return;
+  }
+  const Adam8bitFactors factors = adam8bit_factors(rule, *state);
+  with_range_types(range, [&](auto p, auto g) {
+    using P = decltype(p);
+    using G = decltype(g);
+    alignas(64) std::array<float, kBlock> parameter_scratch;
+    alignas(64) std::array<float, kBlock> gradient_scratch;
+    for (std::int64_t block = 0; block < range.count / kAdam8bitBlock; ++block) {
+      const std::int64_t at = block * kAdam8bitBlock;
+      float* parameters = widened(static_cast<P*>(range.parameters) + at, parameter_scratch.data());
+      const float* gradients = widened(static_cast<const G*>(range.gradients) + at, gradient_scratch.data());
+      update_block(parameters, gradients, moments_of(moments, block), factors);
+      store<P>(range, at, parameters);
+    }
+  });
+}
+
 float adam8bit_first(std::int8_t code, float scale) {
-  const float magnitude = scale * power2(static_cast<float>(code));
-  return code < 0 ? -magnitude : magnitude;
+  return decode_first(code, scale);
 }
 
 float adam8bit_second(std::uint8_t code, float scale) {
-  return scale * power4(static_cast<float>(code));
+  return decode_second(code, scale);
 }
 
 }  // namespace shardmark::kernels

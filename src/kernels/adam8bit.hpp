@@ -1,6 +1,6 @@
 #pragma once
-// AdamW whose moments rest as 8-bit codes, a block of 256 values sharing one scale: the host kernel, and the oracle of a device
-// kernel of the same meaning. Knows nothing of parameters' names or shards: a block's result depends on its values and the step
+// AdamW whose moments rest as 8-bit codes, a block of 256 values sharing one scale: on the host and, by the same
+// arithmetic, on the device. Knows nothing of parameters' names or shards: a block's result depends on its values and the step
 // alone.
 //
 // Codes are powers, finest near zero, where most moments lie: a first moment is scale x sign(c) (c/127)^2 with c in [-127,
@@ -16,6 +16,9 @@
 // steps (1.90) a bound of 0.068, and found 0.001 above. Scales that were set once and not again cost 0.35.
 
 #include <cstdint>
+
+#include "kernels/step_scalars.hpp"
+#include "kernels/update_range.hpp"
 
 namespace shardmark::kernels {
 
@@ -42,6 +45,19 @@ struct Adam8bitMoments {
 /// update uses the new moments before they are coded. Gradients must be finite. Does not allocate.
 void adam8bit_update(float* parameters, const float* gradients, const Adam8bitMoments& moments, std::int64_t count,
                      const Adam8bitStep& step);
+
+/// The same for any types that a range may have, where the step lies in memory: coefficient, count and bias corrections are
+/// those of `state`, the rule's own are not read. Equal numbers give equal codes: so bias corrections must be of the rule's
+/// betas, which are fp32.
+void adam8bit_update(const UpdateRange& range, const Adam8bitMoments& moments, const Adam8bitStep& rule,
+                     const UpdateState* state);
+
+#ifdef SM_WITH_CUDA
+/// As that, bit for bit, in device memory, `state` included; codes start at multiples of 8 bytes. Enqueues on `stream` (a
+/// cudaStream_t) and returns. Throws base::Error if the launch fails.
+void adam8bit_update_device(const UpdateRange& range, const Adam8bitMoments& moments, const Adam8bitStep& rule,
+                            const UpdateState* state, void* stream);
+#endif
 
 /// The values that codes stand for, for tests and for whoever saves states.
 [[nodiscard]] float adam8bit_first(std::int8_t code, float scale);

@@ -19,16 +19,22 @@ decltype(auto) with_float_type(base::DType type, const char* what, Body&& body) 
   return type == base::DType::fp32 ? std::forward<Body>(body)(float{}) : std::forward<Body>(body)(Bf16{});
 }
 
-/// Calls `body` with values of the types of an update's parameters, gradients and states.
+/// Calls `body` with values of the types of a range's parameters and gradients.
 template <typename Body>
-void with_update_types(const UpdateRange& range, base::DType state_type, Body&& body) {
+void with_range_types(const UpdateRange& range, Body&& body) {
   if (range.working != nullptr) {
     with_float_type(range.working_type, "working parameters", [](auto /*zero*/) {});
   }
   with_float_type(range.parameters_type, "parameters", [&](auto parameter) {
-    with_float_type(range.gradients_type, "gradients", [&](auto gradient) {
-      with_float_type(state_type, "optimizer states", [&](auto state) { body(parameter, gradient, state); });
-    });
+    with_float_type(range.gradients_type, "gradients", [&](auto gradient) { body(parameter, gradient); });
+  });
+}
+
+/// The same, and with one of the type of the states.
+template <typename Body>
+void with_update_types(const UpdateRange& range, base::DType state_type, Body&& body) {
+  with_range_types(range, [&](auto parameter, auto gradient) {
+    with_float_type(state_type, "optimizer states", [&](auto state) { body(parameter, gradient, state); });
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,6 +12,8 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "kernels/adam8bit_core.hpp"
+#include "tests/support/elements.hpp"
 
 namespace shardmark::kernels {
 namespace {
@@ -129,6 +132,138 @@ TEST(Adam8bit, EqualInputsGiveEqualCodesWhereverTheyLie) {
     EXPECT_EQ(together.first[2 * kBlock + i], apart.first[i]);
     EXPECT_EQ(together.second[2 * kBlock + i], apart.second[i]);
   }
+}
+
+/// The state that gives a step its numbers: of the rule's betas, which are fp32.
+UpdateState state_of(const Adam8bitStep& step) {
+  const auto steps = static_cast<double>(step.step);
+  return {.steps = step.step,
+          .applies = 1,
+          .coefficient = step.coefficient,
+          .bias_correction1 = 1 - std::pow(static_cast<double>(step.beta1), steps),
+          .bias_correction2 = 1 - std::pow(static_cast<double>(step.beta2), steps)};
+}
+
+/// One block in the device's way: element by element, no vectors.
+void update_one_block(State& state, std::size_t block, const std::vector<float>& gradients, const Adam8bitStep& step) {
+  const Adam8bitFactors factors = adam8bit_factors(step, state_of(step));
+  std::vector<float> first(kBlock);
+  std::vector<float> second(kBlock);
+  float first_largest = 0;
+  float second_largest = 0;
+  for (std::size_t k = 0; k < kBlock; ++k) {
+    const std::size_t i = block * kBlock + k;
+    first[k] = decode_first(state.first[i], state.first_scale[block]);
+    second[k] = decode_second(state.second[i], state.second_scale[block]);
+    step_element(factors, state.parameters[i], gradients[i], first[k], second[k]);
+    first_largest = std::max(first_largest, std::fabs(first[k]));
+    second_largest = std::max(second_largest, second[k]);
+  }
+  state.first_scale[block] = scale_of(first_largest);
+  state.second_scale[block] = scale_of(second_largest);
+  for (std::size_t k = 0; k < kBlock; ++k) {
+    const std::size_t i = block * kBlock + k;
+    state.first[i] = encode_first(first[k], inverse_of(state.first_scale[block]), factors.salt);
+    state.second[i] = encode_second(second[k], inverse_of(state.second_scale[block]), factors.salt);
+  }
+}
+
+void expect_same_states(const State& a, const State& b) {
+  EXPECT_EQ(a.parameters, b.parameters);
+  EXPECT_EQ(a.first, b.first);
+  EXPECT_EQ(a.second, b.second);
+  EXPECT_EQ(a.first_scale, b.first_scale);
+  EXPECT_EQ(a.second_scale, b.second_scale);
+}
+
+TEST(Adam8bit, VectorsAndSingleElementsGiveTheSameCodes) {
+  State vectors(8 * kBlock);
+  State singles(8 * kBlock);
+  for (std::int64_t count = 1; count <= 20; ++count) {
+    auto gradients = gradients_of(8 * kBlock, count);
+    std::fill_n(gradients.begin(), kBlock, 0.0F);
+    for (std::size_t i = kBlock; i < 2 * kBlock; ++i) {
+      gradients[i] *= 1e-35F;  // scales near the smallest normal number
+    }
+    const Adam8bitStep step{.lr = 0.01F, .weight_decay = 0.1F, .coefficient = 0.7F, .step = count};
+    vectors.update(gradients, step);
+    for (std::size_t block = 0; block < 8; ++block) {
+      update_one_block(singles, block, gradients, step);
+    }
+    expect_same_states(vectors, singles);
+  }
+}
+
+template <typename P, typename G>
+void expect_types_widened() {
+  constexpr std::size_t kCount = 5 * kBlock;
+  State wide(kCount);
+  State narrow(kCount);
+  std::vector<P> parameters(kCount, Element<P>::round(0.5F));
+  for (std::int64_t count = 1; count <= 5; ++count) {
+    std::vector<G> gradients;
+    std::vector<float> widened;
+    for (const float gradient : gradients_of(kCount, count)) {
+      gradients.push_back(Element<G>::round(gradient));
+      widened.push_back(Element<G>::widen(gradients.back()));
+    }
+    const Adam8bitStep step{.lr = 0.01F, .weight_decay = 0.1F, .coefficient = 0.7F, .step = count};
+    const UpdateState state = state_of(step);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      wide.parameters[i] = Element<P>::widen(parameters[i]);
+    }
+    wide.update(widened, step);
+    std::vector<Bf16> bf16_copy(kCount);
+    std::vector<float> fp32_copy(kCount);
+    UpdateRange range{.parameters = parameters.data(),
+                      .parameters_type = testing::kTypeOf<P>,
+                      .gradients = gradients.data(),
+                      .gradients_type = testing::kTypeOf<G>,
+                      .count = static_cast<std::int64_t>(kCount)};
+    if (count % 2 == 0) {
+      range.working = fp32_copy.data();
+      range.working_type = base::DType::fp32;
+    } else {
+      range.working = bf16_copy.data();
+    }
+    // What the rule says of the step itself is not read.
+    Adam8bitStep rule = step;
+    rule.step = 77;
+    rule.coefficient = 0;
+    adam8bit_update(range, {narrow.first.data(), narrow.second.data(), narrow.first_scale.data(), narrow.second_scale.data()},
+                    rule, &state);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const float resting = Element<P>::widen(parameters[i]);
+      EXPECT_EQ(resting, Element<P>::widen(Element<P>::round(wide.parameters[i])));
+      if (count % 2 == 0) {
+        EXPECT_EQ(fp32_copy[i], resting);
+      } else {
+        EXPECT_EQ(bf16_copy[i].bits, Element<Bf16>::round(resting).bits);
+      }
+    }
+    EXPECT_EQ(narrow.first, wide.first);
+    EXPECT_EQ(narrow.second, wide.second);
+    EXPECT_EQ(narrow.first_scale, wide.first_scale);
+    EXPECT_EQ(narrow.second_scale, wide.second_scale);
+  }
+}
+
+TEST(Adam8bit, StepsInMemoryAndOtherTypesGiveTheSameCodes) {
+  expect_types_widened<float, float>();
+  expect_types_widened<float, Bf16>();
+  expect_types_widened<Bf16, float>();
+  expect_types_widened<Bf16, Bf16>();
+}
+
+TEST(Adam8bit, AStepThatDoesNotApplyChangesNothing) {
+  State state(kBlock);
+  const State before = state;
+  const auto gradients = gradients_of(kBlock, 1);
+  const UpdateState skipped{.steps = 3};
+  adam8bit_update({.parameters = state.parameters.data(), .gradients = gradients.data(), .count = kAdam8bitBlock},
+                  {state.first.data(), state.second.data(), state.first_scale.data(), state.second_scale.data()}, {.lr = 1},
+                  &skipped);
+  expect_same_states(state, before);
 }
 
 TEST(Adam8bit, ZerosAndTheSmallestNumbers) {
