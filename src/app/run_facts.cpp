@@ -13,7 +13,9 @@
 #include "base/environment.hpp"
 #include "base/random.hpp"
 #include "config/print.hpp"
+#include "comm/nccl_version.hpp"
 #include "device/cpu_facts.hpp"
+#include "device/torch_library.hpp"
 
 namespace shardmark::app {
 namespace {
@@ -59,20 +61,28 @@ record::RunAttributes make_attributes(const config::RunConfig& config, const wor
   return a;
 }
 
-record::RankRow make_rank_row(const world::World& world) {
+record::RankRow make_rank_row(const world::World& world, const RunDevice& device) {
   record::RankRow row;
   row.rank = world.rank();
   row.node = world.node();
   row.node_rank = world.node_rank();
   row.host = world.host();
   row.pid = getpid();
-  row.device_name = device::cpu_model_name();
+  if (device.get() != nullptr) {
+    row.device_name = device.facts().name;
+    row.uuid = device.facts().uuid;
+    row.pci = device.facts().pci;
+    row.numa_node = device.facts().numa_node;
+  } else {
+    row.device_name = device::cpu_model_name();
+  }
   row.cpu_set = device::cpu_set_text();
   row.visible_devices = base::environment_variable("CUDA_VISIBLE_DEVICES").value_or("");
   return row;
 }
 
-std::vector<record::EnvironmentRow> make_environment(const std::string& planted_fault, const std::string& data_source) {
+std::vector<record::EnvironmentRow> make_environment(const std::string& planted_fault, const std::string& data_source,
+                                                     const RunDevice& device, const std::string& backend) {
   std::vector<record::EnvironmentRow> rows;
   const auto add = [&](std::string_view name, const std::string& value) { rows.push_back({name, value}); };
   add("mpi", world::mpi_version_text());
@@ -80,7 +90,16 @@ std::vector<record::EnvironmentRow> make_environment(const std::string& planted_
   add("hdf5", H5_VERS_INFO);
   add("compiler", kCompiler);
   add("kernel", kernel_version());
-  add("device", "cpu");
+  add("device", device.get() != nullptr ? "cuda" : "cpu");
+  add("communication", backend);
+  const auto nccl = comm::nccl_versions();
+  add("nccl_header", comm::nccl_version_text(nccl.built));
+  add("nccl_library", comm::nccl_version_text(nccl.loaded));
+  add("cuda_built", device::torch_build_setting("CUDA_VERSION"));
+  if (device.get() != nullptr) {
+    add("cuda_driver", fmt::format("{}", device::cuda_devices().driver_cuda));
+    add("shared_device", device.may_be_shared() ? "1" : "0");
+  }
   add("data", data_source);
 #ifdef SM_FAULTS
   add("fault_points", "compiled in");

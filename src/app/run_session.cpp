@@ -12,6 +12,7 @@
 #include "app/build_info.hpp"
 #include "app/gather_rows.hpp"
 #include "app/in_world.hpp"
+#include "app/run_device.hpp"
 #include "app/run_facts.hpp"
 #include "app/run_trace.hpp"
 #include "base/clock.hpp"
@@ -19,8 +20,8 @@
 #include "base/text.hpp"
 #include "comm/factory.hpp"
 #include "config/print.hpp"
-#include "device/cpu_facts.hpp"
 #include "device/memory_ledger.hpp"
+#include "device/torch_device.hpp"
 #include "metrics/recorder.hpp"
 #include "metrics/rows.hpp"
 #include "metrics/summary.hpp"
@@ -49,8 +50,8 @@ class Session {
       const auto agreed = world_.broadcast(std::as_bytes(std::span(name)));
       config_.output.path.assign(reinterpret_cast<const char*>(agreed.data()), agreed.size());
     }
-    peak_ = device::measure_gemm_peak();
-    device::reset_memory_peaks();  // its matrices are not the training's
+    device_.emplace(world_);
+    peak_ = device_->peak(config_.precision.compute == "bf16" ? base::DType::bf16 : base::DType::fp32);
     world_.agree("version", fmt::format("{} {}", kVersion, kCommit));
     world_.agree("configuration", fmt::format("{:016x}", config::config_hash(config_)));
     world_.agree("seed", std::to_string(config_.numerics.seed));
@@ -64,7 +65,12 @@ class Session {
       }
     });
     world_.collectively("the workload and its data", [&] { workload_ = workloads::make_workload(config_); });
-    communication_.emplace(comm::make_communicator(world_, {config_.comm.backend, config_.comm.check, &faults_}));
+    communication_.emplace(comm::make_communicator(world_, device_->communicator_options(config_, &faults_)));
+    workload_->set_device(device::torch_device(communication_->device()));
+    if (config_.output.trace && communication_->device().asynchronous()) {
+      throw base::ConfigError("output.trace = true: its times are the host's, which does not wait for a CUDA device; use "
+                              "Nsight Systems, or train on the CPU (CUDA_VISIBLE_DEVICES=\"\")");
+    }
     if (config_.output.trace) {
       trace_ = std::make_unique<RunTrace>(world_, *communication_);
     }
@@ -146,11 +152,11 @@ class Session {
     writer_ = std::make_unique<record::RecordWriter>(
         record::WriterOptions{config_.output.path, config_.output.overwrite, &faults_}, make_attributes(config_, world_),
         config::to_toml(config_), make_config_rows(config_));
-    writer_->append_environment(make_environment(faults_.text(), workload_->data_source()));
+    writer_->append_environment(make_environment(faults_.text(), workload_->data_source(), *device_, communication_->backend()));
   }
 
   void describe() {
-    const auto ranks = gather_rows(world_, std::vector{make_rank_row(world_)});
+    const auto ranks = gather_rows(world_, std::vector{make_rank_row(world_, *device_)});
     if (writer_) {
       writer_->append_ranks(ranks);
     }
@@ -244,7 +250,7 @@ class Session {
     summary.oversubscribed = world_.oversubscribed() ? 1 : 0;
     // Without passed checks there is no throughput: correctness gates speed.
     const bool warmed_up = config_.measure.warmup_steps >= kMinWarmupSteps;
-    metrics::summarise_steps(recorder.rows(), world_.size(), warmed_up && passed, summary);
+    metrics::summarise_steps(recorder.rows(), world_.size(), warmed_up && passed && !device_->may_be_shared(), summary);
     summary.warmed_up = warmed_up ? 1 : 0;
     return summary;
   }
@@ -292,6 +298,7 @@ class Session {
   base::FaultPlan& faults_;
   double start_s_;
   config::BatchPlan batch_;
+  std::optional<RunDevice> device_;
   std::unique_ptr<train::Workload> workload_;
   std::optional<comm::CommunicatorStack> communication_;
   std::unique_ptr<RunTrace> trace_;  // nullptr unless output.trace

@@ -12,6 +12,7 @@
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "app/in_world.hpp"
+#include "app/run_device.hpp"
 #include "base/log.hpp"
 #include "config/parse.hpp"
 #include "train/cell.hpp"
@@ -103,7 +104,7 @@ class Verification {
     config::set_value(config, "technique.name", "single", "verify");
     config::set_value(config, "data.micro_batch", std::to_string(micro_batch), "verify");
     config::set_value(config, "data.accumulation", "0", "verify");
-    auto stack = comm::make_self_communicator();
+    auto stack = comm::make_self_communicator(device_.get());
     return run_cell(config, stack, reverse, no_faults_);
   }
 
@@ -114,7 +115,7 @@ class Verification {
     for (const auto& [key, value] : variant.sets) {
       config::set_value(config, key, value, "verify");
     }
-    auto stack = comm::make_communicator(world_, {config.comm.backend, true, &faults_});
+    auto stack = comm::make_communicator(world_, device_.communicator_options(config, &faults_));
     return run_cell(config, stack, false, faults_);
   }
 
@@ -139,6 +140,7 @@ class Verification {
 
   world::World& world_;
   config::RunConfig config_;
+  RunDevice device_{world_};
   base::FaultPlan& faults_;
   base::FaultPlan no_faults_;  // planted faults are for what is proved, not for what it is held to
   bool quick_;

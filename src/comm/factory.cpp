@@ -8,6 +8,7 @@
 #include "comm/mpi_communicator.hpp"
 #include "comm/nccl_version.hpp"
 #include "comm/self_communicator.hpp"
+#include "comm/staged_communicator.hpp"
 #include "device/host_device.hpp"
 #include "device/visible_devices.hpp"
 #include "world/world.hpp"
@@ -84,6 +85,8 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
   }
   if (nccl) {
     made = make_nccl(world, options, std::move(made));
+  } else if (options.device != nullptr) {
+    made = std::make_unique<StagedCommunicator>(std::move(made), *options.device);
   }
   CheckingCommunicator* checking = nullptr;
   if (verifies || plants) {
@@ -96,8 +99,12 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
           options.device};
 }
 
-CommunicatorStack make_self_communicator() {
-  return {std::make_unique<CountingCommunicator>(std::make_unique<SelfCommunicator>("self")), nullptr, "self"};
+CommunicatorStack make_self_communicator(device::Device* device) {
+  std::unique_ptr<Communicator> made = std::make_unique<SelfCommunicator>("self");
+  if (device != nullptr) {
+    made = std::make_unique<StagedCommunicator>(std::move(made), *device);
+  }
+  return {std::make_unique<CountingCommunicator>(std::move(made)), nullptr, "self", device};
 }
 
 }  // namespace shardmark::comm

@@ -21,7 +21,8 @@ namespace shardmark::comm {
 class CheckingCommunicator;
 
 struct FactoryOptions {
-  std::string backend = "auto";  // auto: nccl where training runs on a device, else mpi; nccl, mpi
+  /// auto: nccl where training runs on a device, else mpi. mpi on a device copies through host memory.
+  std::string backend = "auto";
   /// Ranks agree on every collective before it starts. Absent: over host memory only, for over NCCL hosts would wait for
   /// each other in every step.
   std::optional<bool> check = {};
@@ -64,7 +65,8 @@ class CommunicatorStack {
 /// library is another than its header, or if ranks share a device.
 [[nodiscard]] CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options);
 
-/// One rank alone, whatever the world: every rank that calls it works for itself.
-[[nodiscard]] CommunicatorStack make_self_communicator();
+/// One rank alone, whatever the world: every rank that calls it works for itself. `device`: where buffers lie; lent; nullptr: host
+/// memory.
+[[nodiscard]] CommunicatorStack make_self_communicator(device::Device* device = nullptr);
 
 }  // namespace shardmark::comm

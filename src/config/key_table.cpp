@@ -190,7 +190,8 @@ std::vector<Key> training_keys() {
 
 std::vector<Key> run_keys() {
   return {
-      choice("comm.backend", {"auto", "mpi"}, "what carries messages; auto = mpi on the CPU", SM_MEMBER(comm.backend)),
+      choice("comm.backend", {"auto", "nccl", "mpi"}, "what carries messages; auto = nccl on CUDA devices, mpi on the CPU",
+             SM_MEMBER(comm.backend)),
       unhashed(number("comm.deadline_s", {"600.0", kDeadline, "s"}, "longest wait for other ranks in a step",
                       SM_MEMBER(comm.deadline_s))),
       unhashed(number("comm.init_deadline_s", {"600.0", kDeadline, "s"}, "longest wait for other ranks at the start",

@@ -92,7 +92,7 @@ struct NumericsSection {
   std::int64_t replica_check_every = 0;
 };
 struct CommSection {
-  std::string backend;  // auto, mpi
+  std::string backend;  // auto, nccl, mpi
   double deadline_s = 0;
   double init_deadline_s = 0;
   bool check = true;

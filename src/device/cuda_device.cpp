@@ -11,9 +11,8 @@
 #include <utility>
 
 namespace shardmark::device {
-namespace {
 
-void check(cudaError_t result, const char* call) {
+void check_cuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) [[likely]] {
     return;
   }
@@ -24,9 +23,11 @@ void check(cudaError_t result, const char* call) {
                                     cudaGetErrorName(result), cudaGetErrorString(result)));
 }
 
+namespace {
+
 class CudaEvent final : public Event {
  public:
-  CudaEvent() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  CudaEvent() { check_cuda(cudaEventCreate(&event_), "cudaEventCreate"); }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   // At exit the driver may be gone already; there is nobody to tell.
@@ -38,7 +39,7 @@ class CudaEvent final : public Event {
       static_cast<void>(cudaGetLastError());  // else the next launch's check would find it
       return false;
     }
-    check(state, "cudaEventQuery");
+    check_cuda(state, "cudaEventQuery");
     return true;
   }
   [[nodiscard]] cudaEvent_t get() const { return event_; }
@@ -53,9 +54,9 @@ cudaEvent_t cuda(Event& event) {
 
 class CudaStream : public Stream {
  public:
-  void record(Event& event) override { check(cudaEventRecord(cuda(event), stream()), "cudaEventRecord"); }
+  void record(Event& event) override { check_cuda(cudaEventRecord(cuda(event), stream()), "cudaEventRecord"); }
   void wait(Event& event, const Poll& /*poll*/) override {
-    check(cudaStreamWaitEvent(stream(), cuda(event), 0), "cudaStreamWaitEvent");
+    check_cuda(cudaStreamWaitEvent(stream(), cuda(event), 0), "cudaStreamWaitEvent");
   }
   [[nodiscard]] void* handle() override { return stream(); }
   [[nodiscard]] bool on_host() const override { return false; }
@@ -81,8 +82,8 @@ class OwnStream final : public CudaStream {
   explicit OwnStream(Priority priority) {
     int lowest = 0;
     int highest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
-    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == Priority::high ? highest : lowest),
+    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == Priority::high ? highest : lowest),
           "cudaStreamCreateWithPriority");
   }
   OwnStream(const OwnStream&) = delete;
@@ -113,7 +114,7 @@ class DeviceMemory final : public Memory {
 class PinnedMemory final : public Memory {
  public:
   explicit PinnedMemory(std::size_t bytes) : bytes_(bytes) {
-    check(cudaHostAlloc(&data_, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    check_cuda(cudaHostAlloc(&data_, bytes, cudaHostAllocDefault), "cudaHostAlloc");
   }
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
@@ -139,7 +140,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::unique_ptr<Event> make_event() override { return std::make_unique<CudaEvent>(); }
   [[nodiscard]] double seconds_between(Event& from, Event& to) override {
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, cuda(from), cuda(to)), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&milliseconds, cuda(from), cuda(to)), "cudaEventElapsedTime");
     return static_cast<double>(milliseconds) * 1e-3;
   }
   [[nodiscard]] std::unique_ptr<Memory> allocate(std::size_t bytes) override { return std::make_unique<DeviceMemory>(bytes); }
@@ -175,7 +176,7 @@ class CudaDevice final : public Device {
 
  private:
   void copy(void* into, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    check(cudaMemcpyAsync(into, from, bytes, kind, static_cast<cudaStream_t>(compute_.handle())), "cudaMemcpyAsync");
+    check_cuda(cudaMemcpyAsync(into, from, bytes, kind, static_cast<cudaStream_t>(compute_.handle())), "cudaMemcpyAsync");
   }
 
   void* staging(std::size_t bytes) {
@@ -199,7 +200,7 @@ std::unique_ptr<Device> make_cuda_device(int index) {
         fmt::format("LibTorch's CUDA kernels cannot be loaded: {}. Set Torch_DIR to a LibTorch built for CUDA and build again",
                     dlerror()));
   }
-  check(cudaSetDevice(index), "cudaSetDevice");
+  check_cuda(cudaSetDevice(index), "cudaSetDevice");
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   return std::make_unique<CudaDevice>(index);
 }

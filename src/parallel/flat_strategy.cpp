@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "device/torch_device.hpp"
 #include "parallel/comm_buffer.hpp"
 #include "parallel/gradient_norm.hpp"
 #include "parallel/handshake.hpp"
@@ -308,10 +309,7 @@ void FlatStrategy::update(double lr, kernels::StepScalars* scalars) {
 }
 
 at::Device FlatStrategy::where() const {
-  if (options_.device == nullptr || options_.device->cuda_index() < 0) {
-    return at::kCPU;
-  }
-  return {at::kCUDA, static_cast<c10::DeviceIndex>(options_.device->cuda_index())};
+  return options_.device == nullptr ? at::Device(at::kCPU) : device::torch_device(*options_.device);
 }
 
 void FlatStrategy::end_step() {

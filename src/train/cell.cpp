@@ -1,6 +1,7 @@
 #include "train/cell.hpp"
 
 #include "device/memory_ledger.hpp"
+#include "device/torch_device.hpp"
 #include "metrics/recorder.hpp"
 #include "train/export.hpp"
 #include "train/strategy_options.hpp"
@@ -24,6 +25,7 @@ CellResult run_cell(const CellParts& parts) {
   auto& communicator = parts.communication.communicator();
   const auto batch = config::resolve_batch(parts.config, communicator.size());
   const auto workload = parts.make_workload(parts.config);
+  workload->set_device(device::torch_device(parts.communication.device()));
   const auto initial = open_checkpoint(parts.config.model.checkpoint, workload->parameters());
   const auto strategy = parallel::make_strategy(
       parts.config.technique.name, strategy_options(parts.config, batch, parts.node_ranks, parts.faults, &parts.communication.device()),

@@ -2,17 +2,13 @@
 
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
+#include "device/torch_device.hpp"
 
 namespace shardmark::train {
 namespace {
 
 static_assert(sizeof(kernels::StepScalars) % sizeof(double) == 0);
 constexpr std::int64_t kDoubles = sizeof(kernels::StepScalars) / sizeof(double);
-
-at::Device where(const device::Device& device) {
-  return device.cuda_index() < 0 ? at::Device(at::kCPU)
-                                 : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device.cuda_index()));
-}
 
 }  // namespace
 
@@ -24,7 +20,7 @@ DeferredSteps::DeferredSteps(device::Device& device, comm::Communicator& communi
       micro_steps_(micro_steps),
       marks_per_step_(3 * micro_steps + 2) {
   const device::MemoryScope scope(device::MemoryCategory::other);
-  memory_ = at::zeros({capacity_, kDoubles}, at::TensorOptions(where(device)).dtype(at::kDouble));
+  memory_ = at::zeros({capacity_, kDoubles}, at::TensorOptions(device::torch_device(device)).dtype(at::kDouble));
   for (std::int64_t i = 0; i < 1 + capacity_ * marks_per_step_; ++i) {
     marks_.push_back(device_.make_event());
   }

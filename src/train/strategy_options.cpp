@@ -4,6 +4,9 @@
 #include <string>
 
 #include "device/copy_queue.hpp"
+#ifdef SM_WITH_CUDA
+#include "device/cuda_copy_queue.hpp"
+#endif
 
 namespace shardmark::train {
 namespace {
@@ -67,6 +70,11 @@ parallel::StrategyOptions strategy_options(const config::RunConfig& config, cons
                        options.precision.state};
   if (config.technique.offload == "optimizer") {
     options.optimizer.offload = device::make_host_copy_queue;
+#ifdef SM_WITH_CUDA
+    if (device != nullptr && device->cuda_index() >= 0) {
+      options.optimizer.offload = [device] { return device::make_cuda_copy_queue(*device); };
+    }
+#endif
   }
   fill_policy_options(config, node_ranks, options);
   return options;

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(NotAccepted, RefusedSet,
                                            BadSet{"technique.shard_group=rack", {"node, whole number from 0"}},
                                            BadSet{"numerics.reduction=slow", {"accepted: fast, ordered"}},
                                            BadSet{"precision.compute=fp16", {"accepted: fp32, bf16"}},
-                                           BadSet{"comm.backend=nccl", {"accepted: auto, mpi"}},
+                                           BadSet{"comm.backend=gloo", {"accepted: auto, nccl, mpi"}},
                                            BadSet{"optimizer.name=\"\"", {"accepted: sgd, adam, adamw"}}));
 
 INSTANTIATE_TEST_SUITE_P(UnknownKey, RefusedSet,
