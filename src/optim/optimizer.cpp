@@ -79,9 +79,9 @@ class FusedOptimizer : public StatefulOptimizer {
   [[nodiscard]] at::ScalarType type_of(std::size_t /*kind*/) const override {
     return options_.state == base::DType::bf16 ? at::kBFloat16 : at::kFloat;
   }
-  [[nodiscard]] std::optional<Place> place_of(const RangeLayout& /*range*/, std::size_t /*kind*/, std::int64_t element,
-                                              std::int64_t numel) const override {
-    return Place{element, numel};
+  [[nodiscard]] std::optional<StatePlace> place_of(const RangeLayout& /*range*/, std::size_t /*kind*/, std::int64_t element,
+                                                   std::int64_t numel) const override {
+    return StatePlace{element, numel};
   }
 
   [[nodiscard]] std::vector<Piece> cut(const Range& range, const std::vector<at::Tensor>& states) const {

@@ -17,6 +17,7 @@ void StatefulOptimizer::bind(std::vector<Range> ranges, std::vector<std::vector<
   for (const auto& range : ranges) {
     SM_CHECK(range.parameters.numel() == range.gradients.numel(), "flat parameters and gradients differ in size");
     layouts_.push_back({range.parameters.numel(), range.segments});
+    device_ = range.parameters.device();
   }
   if (!states.empty()) {
     states_ = std::move(states);
@@ -77,7 +78,7 @@ std::int64_t StatefulOptimizer::state_bytes(const RangeLayout& range) const {
 
 at::Tensor StatefulOptimizer::zeroed(const RangeLayout& range, std::size_t kind) const {
   const device::MemoryScope scope(category_);
-  return at::zeros({numel_of(range, kind)}, type_of(kind));
+  return at::zeros({numel_of(range, kind)}, at::TensorOptions(type_of(kind)).device(device_));
 }
 
 }  // namespace shardmark::optim

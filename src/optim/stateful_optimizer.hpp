@@ -13,6 +13,12 @@
 
 namespace shardmark::optim {
 
+/// Where in one kind's tensor the states of some elements lie.
+struct StatePlace {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
 class StatefulOptimizer : public Optimizer {
  public:
   StatefulOptimizer(std::vector<std::string> state_names, const OptimizerOptions& options);
@@ -28,12 +34,6 @@ class StatefulOptimizer : public Optimizer {
   [[nodiscard]] std::int64_t steps() const override { return steps_; }
 
  protected:
-  /// Where in one kind's tensor the states of some elements lie.
-  struct Place {
-    std::int64_t begin = 0;
-    std::int64_t count = 0;
-  };
-
   /// Takes up ranges whose states are in `states()`.
   virtual void take(std::vector<Range> ranges) = 0;
   /// Lets go of them.
@@ -42,8 +42,8 @@ class StatefulOptimizer : public Optimizer {
   [[nodiscard]] virtual std::int64_t numel_of(const RangeLayout& range, std::size_t kind) const = 0;
   [[nodiscard]] virtual at::ScalarType type_of(std::size_t kind) const = 0;
   /// Of `numel` elements of one tensor from `element` on; absent if this kind holds none of them.
-  [[nodiscard]] virtual std::optional<Place> place_of(const RangeLayout& range, std::size_t kind, std::int64_t element,
-                                                      std::int64_t numel) const = 0;
+  [[nodiscard]] virtual std::optional<StatePlace> place_of(const RangeLayout& range, std::size_t kind, std::int64_t element,
+                                                           std::int64_t numel) const = 0;
 
   /// Of the bound ranges.
   [[nodiscard]] const std::vector<RangeLayout>& layouts() const { return layouts_; }
@@ -55,6 +55,7 @@ class StatefulOptimizer : public Optimizer {
 
   std::vector<std::string> state_names_;
   device::MemoryCategory category_;   // of the states
+  at::Device device_ = at::kCPU;      // of the states
   std::vector<RangeLayout> layouts_;  // of the states
   std::vector<std::vector<at::Tensor>> states_;
   bool relayouted_ = false;  // states_ wait for their ranges
