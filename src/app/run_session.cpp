@@ -14,6 +14,7 @@
 #include "app/in_world.hpp"
 #include "app/run_device.hpp"
 #include "app/run_facts.hpp"
+#include "app/run_telemetry.hpp"
 #include "app/run_trace.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -96,11 +97,15 @@ class Session {
       parts.on_first_gradients = [this](parallel::Strategy& strategy) { write_gradients(strategy); };
     }
     train::Trainer trainer(std::move(parts));
+    telemetry_.emplace(world_, make_rank_row(world_).uuid.str());
+    recorder.set_energy_counter([this] { return telemetry_->energy_j(); });
     init_s_ = base::now_s() - start_s_;
+    telemetry_->start();
     const train::Outcome outcome = trainer.run();
     export_parameters();
     const bool passed = std::ranges::all_of(outcome.checks, &train::Check::passed);
     write_results(outcome, recorder, passed);
+    telemetry_->write(writer_.get());
     if (trace_) {
       trace_->write(writer_.get());
     }
@@ -128,6 +133,9 @@ class Session {
       if (dynamic_cast<const base::IoError*>(&error) == nullptr) {
         if (trace_) {
           trace_->write_own(*writer_);
+        }
+        if (telemetry_) {
+          telemetry_->write_own(*writer_);
         }
         writer_->finish("failed", error.what(), static_cast<int>(code));
       }
@@ -301,7 +309,8 @@ class Session {
   std::optional<RunDevice> device_;
   std::unique_ptr<train::Workload> workload_;
   std::optional<comm::CommunicatorStack> communication_;
-  std::unique_ptr<RunTrace> trace_;  // nullptr unless output.trace
+  std::unique_ptr<RunTrace> trace_;        // nullptr unless output.trace
+  std::optional<RunTelemetry> telemetry_;  // from the start of training
   parallel::InitialValue initial_;
   std::unique_ptr<parallel::Strategy> strategy_;
   device::GemmPeak peak_;

@@ -7,7 +7,19 @@ namespace shardmark::metrics {
 
 static_assert(std::is_trivially_copyable_v<record::StepRow>, "rows travel as bytes");
 
+void Recorder::start_block() {
+  if (energy_j_) {
+    block_start_j_ = energy_j_();
+  }
+}
+
 void Recorder::end_block() {
+  if (energy_j_ && !pending_.empty()) {
+    const double step_j = (energy_j_() - block_start_j_) / static_cast<double>(pending_.size());
+    for (auto& row : pending_) {
+      row.energy_j = step_j;
+    }
+  }
   const auto bytes = static_cast<std::int64_t>(pending_.size() * sizeof(record::StepRow));
   const auto ranks = static_cast<std::size_t>(communicator_.size());
   gathered_.resize(pending_.size() * ranks);

@@ -130,11 +130,21 @@ double exposed_fraction(std::span<const record::StepRow> rows) {
   return total > 0 ? exposed / total : record::kMissing;
 }
 
+double energy_per_step(std::span<const record::StepRow> rows) {
+  double energy_j = 0;
+  for (const auto& row : rows) {
+    energy_j += row.timed != 0 ? row.energy_j : 0;
+  }
+  const auto steps = step_times(rows).size();
+  return steps > 0 ? energy_j / static_cast<double>(steps) : record::kMissing;
+}
+
 void summarise_steps(std::span<const record::StepRow> rows, int world_size, bool warmed_up, record::SummaryRow& summary) {
   const auto times = step_times(rows);
   summary.warmed_up = warmed_up ? 1 : 0;
   summary.steady = is_steady(times) ? 1 : 0;
   summary.comm_exposed_fraction = exposed_fraction(rows);
+  summary.energy_j_per_step = energy_per_step(rows);
   for (const auto& row : rows) {
     if (row.rank == 0) {
       summary.steps_applied += row.applied;

@@ -30,6 +30,9 @@ struct Throughput {
 /// Exposed communication over step time, timed rows of all ranks.
 [[nodiscard]] double exposed_fraction(std::span<const record::StepRow> rows);
 
+/// Energy of all ranks' devices in a timed step: the sum over timed rows by the number of timed steps. NaN if a row has none.
+[[nodiscard]] double energy_per_step(std::span<const record::StepRow> rows);
+
 /// Fills every field of a summary that follows from step rows. `warmed_up`: at least 3 warm-up steps; without it no
 /// throughput is given.
 void summarise_steps(std::span<const record::StepRow> rows, int world_size, bool warmed_up, record::SummaryRow& summary);

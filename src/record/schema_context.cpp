@@ -42,18 +42,24 @@ Table config_keys_table() {
 Table telemetry_table() {
   return TableBuilder("telemetry", sizeof(TelemetryRow), "device state sampled over time, where the machine gives it")
       .SM_COLUMN(TelemetryRow, rank, "1", "world rank", "MPI")
-      .SM_COLUMN(TelemetryRow, time_s, "s", "since the start of training", "monotonic clock of the rank")
+      .SM_COLUMN(TelemetryRow, time_s, "s", "since the start of training", "monotonic clock of the rank", "",
+                 "by seconds for half an hour, then ever wider: at most 1800 rows a rank")
       .SM_COLUMN(TelemetryRow, power_w, "W", "power of the device", "device counters")
-      .SM_COLUMN(TelemetryRow, clock_mhz, "MHz", "clock of the device", "device counters")
+      .SM_COLUMN(TelemetryRow, clock_mhz, "MHz", "clock of the device's processors", "device counters")
       .SM_COLUMN(TelemetryRow, temperature_c, "C", "temperature of the device", "device counters")
-      .SM_COLUMN(TelemetryRow, throttle, "1", "reasons for a lowered clock as a bit mask, -1 if not known", "device counters")
+      .SM_COLUMN(TelemetryRow, throttle, "1", "reasons for a lowered clock as a bit mask, -1 if not known", "device counters",
+                 "",
+                 "1 idle, 2 application clocks, 4 software power cap, 8 hardware slowdown, 16 sync boost, 32 software thermal, "
+                 "64 hardware thermal, 128 hardware power brake, 256 display clocks")
       .take();
 }
 
 Table health_table() {
   return TableBuilder("health", sizeof(HealthRow), "error counters before and after the run")
       .SM_COLUMN(HealthRow, rank, "1", "world rank", "MPI")
-      .SM_COLUMN(HealthRow, counter, "", "name of the counter", "device counters")
+      .SM_COLUMN(HealthRow, counter, "", "name of the counter", "device counters", "",
+                 "ecc_*, rows_*, row_remap_*, nvlink_* (sum over links), pcie_replay: NVML, since the driver was loaded; "
+                 "allocator_*: LibTorch's CUDA allocator")
       .SM_COLUMN(HealthRow, before, "1", "value before the run, -1 if not known", "device counters")
       .SM_COLUMN(HealthRow, after, "1", "value after the run, -1 if not known", "device counters")
       .take();

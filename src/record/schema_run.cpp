@@ -35,7 +35,10 @@ Table steps_table() {
       .SM_COLUMN(StepRow, peak_bytes, "bytes", "largest sum of tensor memory in the step", "allocator hook", "",
                  "tensors only, not the process")
       .SM_COLUMN(StepRow, energy_j, "J", "energy of the rank's device in the step, NaN where it has no counter",
-                 "device counters")
+                 "device counters",
+                 "(counter at the block's end - counter at its start) / steps of the block: equal in all steps of a block",
+                 "the counter of NVML moves some ten times a second: blocks shorter than a second tell little; checks of "
+                 "replicas within a block count too")
       .take();
 }
 
@@ -99,7 +102,6 @@ Table checks_table() {
 
 Table summary_table() {
   const std::string steps = "computed from /steps";
-  const std::string none = "not measured on this kind of device, NaN";
   return TableBuilder("summary", sizeof(SummaryRow), "one row: the run in numbers")
       .SM_COLUMN(SummaryRow, parameters, "1", "parameters of the model without padding", "model")
       .SM_COLUMN(SummaryRow, trainable_parameters, "1", "those with gradients", "model")
@@ -133,7 +135,8 @@ Table summary_table() {
                  "counting communicator", "sum of wire_bytes / timed steps")
       .SM_COLUMN(SummaryRow, comm_exposed_fraction, "1", "share of step time inside the communicator", steps,
                  "sum comm_exposed_s / sum total_s over timed rows")
-      .SM_COLUMN(SummaryRow, energy_j_per_step, "J", "energy of a timed step over all ranks", none)
+      .SM_COLUMN(SummaryRow, energy_j_per_step, "J", "energy of a timed step over all ranks", steps,
+                 "sum energy_j over timed rows / timed steps", "NaN unless every rank's device has a counter; hosts use more")
       .SM_COLUMN(SummaryRow, loss_first, "1", "loss of step 0", steps)
       .SM_COLUMN(SummaryRow, loss_final, "1", "loss of the last step", steps, "", "of one batch: noisy with small batches")
       .SM_COLUMN(SummaryRow, quality_name, "", "what quality_value is: accuracy, mse, ...", "workload")

@@ -78,6 +78,7 @@ void Trainer::set_trace_step(std::int64_t step) {
 Outcome Trainer::run() {
   const auto& measure = parts_.config.measure;
   exposed_mark_s_ = parts_.communication.counts().exposed_s();  // setting up communicated too
+  parts_.recorder.start_block();
   step_end_s_ = base::now_s();
   for (std::int64_t step = 0; step < total_steps_ && !result_.stop; ++step) {
     const std::int64_t timed_step = step - measure.warmup_steps;
@@ -377,6 +378,7 @@ void Trainer::end_block() {
   communicator_.barrier().wait();
   counts.set_counting(true);
   exposed_mark_s_ = counts.exposed_s();
+  parts_.recorder.start_block();
   step_end_s_ = base::now_s();
   if (deferred_) {
     deferred_->start_block();

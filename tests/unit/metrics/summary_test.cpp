@@ -62,5 +62,22 @@ TEST(Summary, SteadyState) {
   EXPECT_FALSE(is_steady(std::vector<double>{1.0, 1.0})) << "too few steps prove nothing";
 }
 
+TEST(Summary, EnergyOfAStepIsThatOfAllRanks) {
+  std::vector<record::StepRow> rows;
+  for (std::int64_t step = -1; step < 4; ++step) {
+    for (std::int64_t rank = 0; rank < 2; ++rank) {
+      rows.push_back(row(step < 0 ? -1 : step / 2, step + 1, rank, 0.1, 8));
+      rows.back().energy_j = step < 0 ? 1000 : 10 + static_cast<double>(rank);
+    }
+  }
+  EXPECT_DOUBLE_EQ(energy_per_step(rows), 21) << "10 J and 11 J; the warm-up does not count";
+  record::SummaryRow summary;
+  summarise_steps(rows, 2, true, summary);
+  EXPECT_DOUBLE_EQ(summary.energy_j_per_step, 21);
+  rows.back().energy_j = record::kMissing;
+  EXPECT_TRUE(std::isnan(energy_per_step(rows))) << "a part would look like the whole";
+  EXPECT_TRUE(std::isnan(energy_per_step({})));
+}
+
 }  // namespace
 }  // namespace shardmark::metrics
