@@ -38,6 +38,9 @@ inline RankFacts healthy_rank(int world_rank, int node, int node_rank) {
   rank.libraries.nccl = {"2.30.7", "2.30.7"};
   rank.libraries.files = {"/lib/libmpi.so.40.30.4", "/lib/libhdf5_serial.so.103.3.0", "/torch/libgomp.so.1", "/lib/libz.so.1"};
   rank.device = {"580.82", 13000, 13000, "", {{"H200", "GPU-a"}, {"H200", "GPU-b"}}, ""};
+  rank.device.devices[0].peers = {1};
+  rank.device.devices[1].peers = {0};
+  rank.device.nvml_driver = "580.82";
   rank.clock = {false, 1e-9, 30e-9, "tsc"};
   rank.host_facts.ram_bytes = 64 * kGiB;
   rank.host_facts.shm_bytes = 32 * kGiB;

@@ -47,6 +47,22 @@ Line version_line(const std::string& check, const JobFacts& job, Version Library
   return line;
 }
 
+/// NCCL's line also says which files the two versions are of: a mix comes from a path.
+Line nccl_line(const JobFacts& job) {
+  auto line = version_line("nccl", job, &LibraryFacts::nccl, Binary::exact, "NCCL");
+  std::set<std::string> places;
+  for (const auto& rank : job.ranks) {
+    const auto& [header, library] = rank.libraries.nccl_paths;
+    if (rank.libraries.nccl.built != rank.libraries.nccl.loaded && !library.empty()) {
+      places.insert(fmt::format("header {}, library {}", header, library));
+    }
+  }
+  if (!places.empty()) {
+    line.found += "; " + base::join({places.begin(), places.end()}, "; ");
+  }
+  return line;
+}
+
 Line hdf5_kind_line(const JobFacts& job) {
   const auto kind = [](bool parallel) { return parallel ? "parallel" : "serial"; };
   return combine("hdf5 kind", job.ranks, [&](const RankFacts& rank) -> Finding {
@@ -129,7 +145,7 @@ void check_libraries(const JobFacts& job, std::vector<Line>& lines) {
   lines.push_back(hdf5_kind_line(job));
   lines.push_back(version_line("libtorch", job, &LibraryFacts::libtorch, Binary::exact, "LibTorch"));
   lines.push_back(version_line("cuda runtime", job, &LibraryFacts::cuda_runtime, Binary::within_major, "CUDA runtime"));
-  lines.push_back(version_line("nccl", job, &LibraryFacts::nccl, Binary::exact, "NCCL"));
+  lines.push_back(nccl_line(job));
   lines.push_back(duplicates_line(job));
 }
 

@@ -31,12 +31,18 @@ struct Version {
   std::string loaded;
 };
 
+struct NcclPaths {
+  std::string header;   // compiled against
+  std::string library;  // loaded
+};
+
 struct LibraryFacts {
   Version mpi;
   Version hdf5;
   Version libtorch;
   Version cuda_runtime;
   Version nccl;
+  NcclPaths nccl_paths;
   bool hdf5_built_parallel = false;
   bool hdf5_loaded_parallel = false;
   std::vector<std::string> files;  // every shared library mapped into the process, once
@@ -45,6 +51,11 @@ struct LibraryFacts {
 struct Device {
   std::string name;
   std::string uuid;
+  std::string pci = "";
+  std::int64_t memory_bytes = -1;
+  std::string capability = "";  // compute capability, "9.0"
+  int numa_node = -1;
+  std::vector<int> peers = {};  // ordinals of visible devices whose memory it reaches directly
 };
 
 struct DeviceFacts {
@@ -53,7 +64,10 @@ struct DeviceFacts {
   int runtime_cuda = 0;       // of the loaded CUDA runtime; 0 = none is loaded
   std::string problem;        // what the driver answered, if it refused
   std::vector<Device> devices;
-  std::string visible;  // CUDA_VISIBLE_DEVICES
+  std::string visible;            // CUDA_VISIBLE_DEVICES
+  std::string nvml_driver = "";   // version of the driver by NVML; "" where NVML does not answer
+  std::string nvml_problem = "";  // why NVML is not there
+  int nvml_unknown = 0;           // visible devices that NVML does not know
 };
 
 struct ClockFacts {

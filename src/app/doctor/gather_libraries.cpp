@@ -1,27 +1,24 @@
-// Versions of the libraries in this process, and the CUDA driver's devices. Asks the driver and the runtime by their C
-// functions where they are there, so that no CUDA header and no device is needed.
+// Versions of the libraries in this process, and the CUDA driver's devices. Asks the runtime by its C function where it is
+// there, so that no CUDA header and no device is needed.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <array>
 #include <fstream>
 #include <map>
 
 #include "app/doctor/gather.hpp"
 #include "base/environment.hpp"
+#include "comm/nccl_version.hpp"
+#include "device/nvml.hpp"
 #include "device/torch_library.hpp"
+#include "device/visible_devices.hpp"
 #include "record/hdf5_library.hpp"
 #include "world/mpi_library.hpp"
 
 namespace shardmark::app::doctor {
 namespace {
-
-template <typename Function>
-Function* function_of(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
 
 /// Shared libraries mapped into this process; a file reached under two names counts once.
 std::vector<std::string> mapped_libraries() {
@@ -48,52 +45,12 @@ std::vector<std::string> mapped_libraries() {
 
 int runtime_version() {
   int version = 0;
-  auto* const get = function_of<int(int*)>(RTLD_DEFAULT, "cudaRuntimeGetVersion");
+  auto* const get = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion"));
   return get != nullptr && get(&version) == 0 ? version : 0;
 }
 
 std::string cuda_text(int version) {
   return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-std::string loaded_nccl() {
-  int version = 0;
-  auto* const get = function_of<int(int*)>(RTLD_DEFAULT, "ncclGetVersion");
-  if (get == nullptr || get(&version) != 0) {
-    return "";
-  }
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
-
-std::string uuid_text(const std::array<unsigned char, 16>& uuid) {
-  std::string text = "GPU-";
-  for (std::size_t i = 0; i < uuid.size(); ++i) {
-    text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-  }
-  return text;
-}
-
-void list_devices(void* driver, DeviceFacts& facts) {
-  auto* const get_count = function_of<int(int*)>(driver, "cuDeviceGetCount");
-  auto* const get = function_of<int(int*, int)>(driver, "cuDeviceGet");
-  auto* const get_name = function_of<int(char*, int, int)>(driver, "cuDeviceGetName");
-  auto* const get_uuid = function_of<int(void*, int)>(driver, "cuDeviceGetUuid");
-  int count = 0;
-  if (get_count == nullptr || get == nullptr || get_name == nullptr || get_uuid == nullptr || get_count(&count) != 0) {
-    facts.problem = "libcuda.so.1 does not list devices";
-    return;
-  }
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    int device = 0;
-    std::array<char, 128> name{};
-    std::array<unsigned char, 16> uuid{};
-    if (get(&device, ordinal) != 0 || get_name(name.data(), static_cast<int>(name.size()) - 1, device) != 0 ||
-        get_uuid(uuid.data(), device) != 0) {
-      facts.problem = fmt::format("device {} does not answer", ordinal);
-      return;
-    }
-    facts.devices.push_back({name.data(), uuid_text(uuid)});
-  }
 }
 
 }  // namespace
@@ -108,7 +65,9 @@ LibraryFacts gather_libraries() {
   facts.hdf5_loaded_parallel = hdf5.loaded_parallel;
   facts.libtorch = {TORCH_VERSION, device::torch_build_setting("TORCH_VERSION")};
   facts.cuda_runtime = {device::torch_build_setting("CUDA_VERSION"), cuda_text(runtime_version())};
-  facts.nccl = {"", loaded_nccl()};  // nothing of ours is compiled against NCCL
+  const auto nccl = comm::nccl_versions();
+  facts.nccl = {comm::nccl_version_text(nccl.built), comm::nccl_version_text(nccl.loaded)};
+  facts.nccl_paths = {nccl.header, nccl.library};
   facts.files = mapped_libraries();
   return facts;
 }
@@ -118,25 +77,21 @@ DeviceFacts gather_devices() {
   facts.visible = base::environment_variable("CUDA_VISIBLE_DEVICES").value_or("");
   facts.kernel_driver = first_line("/sys/module/nvidia/version");
   facts.runtime_cuda = runtime_version();
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // never closed: it keeps threads
-  if (driver == nullptr) {
-    facts.problem = facts.kernel_driver.empty() ? "" : "its library libcuda.so.1 is not found";
-    return facts;
+  const auto found = device::cuda_devices();
+  facts.driver_cuda = found.driver_cuda;
+  facts.problem = found.problem;
+  if (!facts.kernel_driver.empty() && found.driver_cuda == 0 && found.problem.empty()) {
+    facts.problem = "its library libcuda.so.1 is not found";
   }
-  auto* const get_version = function_of<int(int*)>(driver, "cuDriverGetVersion");
-  auto* const init = function_of<int(unsigned)>(driver, "cuInit");
-  if (get_version == nullptr || init == nullptr || get_version(&facts.driver_cuda) != 0) {
-    facts.problem = "libcuda.so.1 does not tell its version";
-    return facts;
+  const device::Nvml nvml;
+  facts.nvml_driver = nvml.driver_version();
+  facts.nvml_problem = nvml.problem();
+  for (const auto& device : found.devices) {
+    facts.devices.push_back({device.name, device.uuid, device.pci, device.memory_bytes,
+                             fmt::format("{}.{}", device.capability_major, device.capability_minor), device.numa_node,
+                             device.peers});
+    facts.nvml_unknown += nvml.available() && !nvml.find(device.uuid) ? 1 : 0;
   }
-  constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE: a driver, and nothing visible
-  if (const int code = init(0); code == kNoDevice) {
-    return facts;
-  } else if (code != 0) {
-    facts.problem = fmt::format("cuInit returned error {}", code);
-    return facts;
-  }
-  list_devices(driver, facts);
   return facts;
 }
 

@@ -28,7 +28,7 @@ TEST(Doctor, WhatDoesNotExistIsSkippedWithTheReason) {
   job.ranks.front().host_facts.shm_free_bytes = 0;  // nobody to share it with
   const auto lines = judge(job);
   EXPECT_EQ(line_of(lines, "binding").found, "may run on all cpus: 0-7");
-  for (const char* check : {"world size", "cuda driver", "devices", "locked memory", "messages"}) {
+  for (const char* check : {"world size", "cuda driver", "devices", "peer access", "nvml", "locked memory", "messages"}) {
     EXPECT_EQ(name_of(line_of(lines, check).result), "skip") << check;
     EXPECT_NE(line_of(lines, check).found, "") << check;
   }
@@ -145,8 +145,8 @@ TEST(Doctor, ADriverOlderThanTheRuntime) {
   job.ranks[2].device.driver_cuda = 12080;
   expect_only(job, {{"cuda driver", Result::fail, "supports CUDA 12.8, the runtime is 13.0", "update the NVIDIA driver"}});
   job.trains_on_devices = false;  // a build that uses no device
-  expect_only(job,
-              {{"cuda driver", Result::warn, "supports CUDA 12.8", "CUDA 13 or newer, or use a LibTorch built for CUDA 12"}});
+  expect_only(job, {{"cuda driver", Result::warn, "supports CUDA 12.8",
+                     "580 (CUDA 13) or newer, or use a LibTorch built for CUDA 12"}});
   for (auto& rank : job.ranks) {
     rank.device.driver_cuda = 13000;
     rank.device.runtime_cuda = 13020;
@@ -184,8 +184,43 @@ TEST(Doctor, DevicesThatRanksShareOrLack) {
   job.ranks[1].device.visible = "0,1,0";
   expect_only(job, {{"devices", Result::fail, "names 0 twice", "once"}});
   job = healthy();
-  job.ranks[3].node_rank = 2;
-  expect_only(job, {{"devices", Result::fail, "2 devices, none left for local rank 2", "one rank a device"}});
+  job.ranks[2] = healthy_rank(2, 0, 2);  // a third rank on the first node
+  const auto line = line_of(judge(job), "devices");
+  EXPECT_EQ(name_of(line.result), "fail");
+  EXPECT_THAT(line.found, testing::HasSubstr("ranks 0-2: 2 devices for 3 ranks of the node"));
+  EXPECT_THAT(line.remedy, testing::HasSubstr("one rank a device"));
+}
+
+TEST(Doctor, DevicesAreDescribed) {
+  auto job = lonely();
+  job.ranks.front().device = {"580.82", 13000, 13000, "", {{"H200", "GPU-a", "0000:3b:00.0", 141 * kGiB, "9.0", 1, {1}}}, ""};
+  EXPECT_EQ(line_of(judge(job), "devices").found,
+            "1 x H200 (141.00 GiB, compute capability 9.0): 0 = GPU-a at 0000:3b:00.0 on NUMA node 1; this build trains on the "
+            "CPU");
+}
+
+TEST(Doctor, DevicesThatDoNotReachEachOther) {
+  auto job = healthy();
+  EXPECT_EQ(line_of(judge(job), "peer access").found, "all 2 devices reach each other");
+  job.ranks[1].device.devices[0].peers.clear();
+  expect_only(job, {{"peer access", Result::warn, "rank 1: no direct access between devices 0 and 1", "nvidia-smi topo"}});
+  for (auto& rank : job.ranks) {
+    rank.device.devices.erase(rank.device.devices.begin() + (rank.node_rank == 0 ? 1 : 0));
+  }
+  EXPECT_EQ(name_of(line_of(judge(job), "peer access").result), "skip") << "of one visible device nothing is known";
+}
+
+TEST(Doctor, NvmlThatIsMissingOrKnowsOtherDevices) {
+  auto job = healthy();
+  EXPECT_EQ(line_of(judge(job), "nvml").found, "of NVIDIA driver 580.82");
+  job.ranks[0].device.nvml_problem = "libnvidia-ml.so.1: cannot open shared object file";
+  expect_only(job, {{"nvml", Result::warn, "rank 0: libnvidia-ml.so.1: cannot open", "utility"}});
+  job = healthy();
+  job.ranks[3].device.nvml_unknown = 1;
+  expect_only(job, {{"nvml", Result::warn, "rank 3: NVML does not know 1 of 2 devices", "driver's own"}});
+  job = lonely();
+  job.ranks.front().device.nvml_problem = "libnvidia-ml.so.1: cannot open shared object file";
+  EXPECT_EQ(name_of(line_of(judge(job), "nvml").result), "skip") << "without a device nobody misses it";
 }
 
 TEST(Doctor, LibrariesOtherThanTheCompiledOnes) {
@@ -209,6 +244,10 @@ TEST(Doctor, LibrariesOtherThanTheCompiledOnes) {
   expect_only(job, {{"libtorch", Result::fail, "loaded is 2.14.0", ""}});
   load(&LibraryFacts::nccl, "2.28.9");
   expect_only(job, {{"nccl", Result::fail, "compiled against 2.30.7, loaded is 2.28.9", ""}});
+  for (auto& rank : job.ranks) {
+    rank.libraries.nccl_paths = {"/venv/nccl.h", "/module/libnccl.so.2"};
+  }
+  expect_only(job, {{"nccl", Result::fail, "; header /venv/nccl.h, library /module/libnccl.so.2", ""}});
   job = healthy();
   job.ranks[3].libraries.mpi = {"Open MPI 4.1.5", "Open MPI 4.1.5"};  // another build on that node
   expect_only(job, {{"mpi", Result::fail, "ranks 0-2: Open MPI 4.1.4; rank 3: Open MPI 4.1.5", "same MPI on all nodes"}});
@@ -230,6 +269,9 @@ TEST(Doctor, TwoCopiesOfALibrary) {
   expect_only(job, {{"duplicate libraries", Result::fail, "HDF5 twice", "LD_LIBRARY_PATH"}});
   add("/intel/libiomp5.so");
   expect_only(job, {{"duplicate libraries", Result::warn, "the OpenMP runtime twice", "keep one"}});
+  add("/opt/libnccl.so.2.28.9");
+  job.ranks[1].libraries.files.push_back("/venv/libnccl.so.2");
+  expect_only(job, {{"duplicate libraries", Result::fail, "libnccl twice", "LD_PRELOAD"}});
   add("/copy/libz.so.1.2.13");
   expect_only(job, {{"duplicate libraries", Result::warn, "libz twice", "keep one"}});
   add("/lib/libmpi_cxx.so.40");  // a part of the same MPI
