@@ -51,6 +51,11 @@ TABLES = {
               ("start_s", "f", "s"), ("duration_s", "f", "s")],
     "trace_ranks": [("rank", "i", "1"), ("num_events", "i", "1"), ("num_dropped", "i", "1"), ("clock_offset_s", "f", "s"),
                     ("clock_uncertainty_s", "f", "s")],
+    "comm": [("operation", 24, ""), ("group", 48, ""), ("backend", 8, ""), ("ranks", "i", "1"), ("dtype", 8, ""),
+             ("reduction", 8, ""), ("sum_order", 8, ""), ("in_place", "i", "1"), ("message_bytes", "i", "bytes"),
+             ("count", "i", "1"), ("iterations", "i", "1"), ("time_p50_s", "f", "s"), ("time_p99_s", "f", "s"),
+             ("time_min_s", "f", "s"), ("time_mean_s", "f", "s"), ("algbw_gb_s", "f", "GB/s"), ("busbw_gb_s", "f", "GB/s"),
+             ("wrong", "i", "1")],
 }
 
 # Two-sided 97.5 % points of Student's t for 1 to 30 degrees of freedom; the normal's beyond (src/metrics/summary.cpp).

@@ -45,6 +45,9 @@ std::span<const std::byte> rows_of(const record::Record& record, std::string_vie
   if (table == "trace") {
     return bytes(record.trace);
   }
+  if (table == "comm") {
+    return bytes(record.comm);
+  }
   SM_CHECK(table == "trace_ranks", "no table " + std::string(table));
   return bytes(record.trace_ranks);
 }

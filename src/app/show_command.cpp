@@ -78,12 +78,13 @@ base::ExitCode show(const std::string& file, const std::string& format_name, con
   const auto format = analysis::parse_format(format_name);
   const auto record = open_record(file);
   std::map<std::string, TextTable> tables{{"overview", overview(record)}};
-  for (const char* name : {"ranks", "environment", "config_keys", "steps", "memory", "collectives", "checks"}) {
+  for (const char* name : {"ranks", "environment", "config_keys", "steps", "memory", "collectives", "checks", "comm"}) {
     tables.emplace(name, analysis::text_table(record, name));
   }
   if (!tables.contains(table_name) && table_name != "") {
-    throw base::ConfigError("--table " + table_name +
-                            ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+    throw base::ConfigError(
+        "--table " + table_name +
+        ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks, comm");
   }
   if (!table_name.empty() || format != analysis::Format::table) {
     fmt::print("{}", analysis::render(tables.at(table_name.empty() ? "overview" : table_name), format));
@@ -112,7 +113,7 @@ void add_show_command(CLI::App& program, Action& chosen) {
   command->add_option("file", arguments->file, "a record, also FILE.h5.partial")->required();
   command->add_option("--format", arguments->format, "table, json, csv or md");
   command->add_option("--table", arguments->table,
-                      "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks");
+                      "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks, comm");
   command->callback(
       [&chosen, arguments] { chosen = [arguments] { return show(arguments->file, arguments->format, arguments->table); }; });
 }

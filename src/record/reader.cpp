@@ -64,6 +64,7 @@ class Reader {
     read_rows("transport", record.transport);
     read_rows("trace", record.trace);
     read_rows("trace_ranks", record.trace_ranks);
+    read_rows("comm", record.comm);
     return record;
   }
 

@@ -172,6 +172,28 @@ struct TraceRankRow {
   double clock_uncertainty_s = kMissing;
 };
 
+/// /comm: one row per measured case of `shardmark comm`.
+struct CommRow {
+  FixedText<24> operation;
+  FixedText<48> group;     // world, node, across; of --pairs the nodes or ranks
+  FixedText<8> backend;    // mpi, nccl, self
+  std::int64_t ranks = 0;  // of a group
+  FixedText<8> dtype;
+  FixedText<8> reduction;
+  FixedText<8> sum_order;
+  std::int64_t in_place = -1;
+  std::int64_t message_bytes = 0;
+  std::int64_t count = 0;
+  std::int64_t iterations = 0;
+  double time_p50_s = kMissing;
+  double time_p99_s = kMissing;
+  double time_min_s = kMissing;
+  double time_mean_s = kMissing;
+  double algbw_gb_s = kMissing;
+  double busbw_gb_s = kMissing;
+  std::int64_t wrong = -1;
+};
+
 /// /summary: one row.
 struct SummaryRow {
   std::int64_t parameters = 0;
@@ -256,6 +278,7 @@ struct Record {
   std::vector<TransportRow> transport;
   std::vector<TraceRow> trace;  // empty unless output.trace
   std::vector<TraceRankRow> trace_ranks;
+  std::vector<CommRow> comm;  // empty but for `shardmark comm`
 };
 
 }  // namespace shardmark::record

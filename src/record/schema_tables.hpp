@@ -56,6 +56,7 @@ class TableBuilder {
 [[nodiscard]] Table transport_table();
 [[nodiscard]] Table trace_table();
 [[nodiscard]] Table trace_ranks_table();
+[[nodiscard]] Table comm_table();
 
 }  // namespace shardmark::record
 

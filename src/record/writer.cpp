@@ -278,6 +278,10 @@ void RecordWriter::append_trace_ranks(std::span<const TraceRankRow> rows) {
   state_->append("trace_ranks", rows.data(), rows.size());
 }
 
+void RecordWriter::append_comm(std::span<const CommRow> rows) {
+  state_->append("comm", rows.data(), rows.size());
+}
+
 void RecordWriter::finish(const std::string& status, const std::string& error, int exit_code) {
   auto& state = *state_;
   SM_CHECK(state.file, "the record is not open any more");

@@ -45,6 +45,7 @@ class RecordWriter {
   void append_transport(std::span<const TransportRow> rows);
   void append_trace(std::span<const TraceRow> rows);
   void append_trace_ranks(std::span<const TraceRankRow> rows);
+  void append_comm(std::span<const CommRow> rows);
 
   /// Sets status ("complete", "stopped", "failed"), error and exit code, closes, re-opens, verifies every row count and that
   /// all data read back (Fletcher32), syncs and renames. Throws IoError; FILE.h5 of an earlier run is then still intact.

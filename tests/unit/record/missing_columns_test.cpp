@@ -76,6 +76,7 @@ std::span<const std::byte> bytes_of(const Record& record, const std::string& nam
          : name == "transport"   ? bytes(record.transport)
          : name == "trace"       ? bytes(record.trace)
          : name == "trace_ranks" ? bytes(record.trace_ranks)
+         : name == "comm"        ? bytes(record.comm)
                                  : std::span<const std::byte>{};
 }
 
