@@ -14,6 +14,7 @@ using Action = std::function<base::ExitCode()>;
 void add_run_command(CLI::App& program, Action& chosen);
 void add_plan_command(CLI::App& program, Action& chosen);
 void add_verify_command(CLI::App& program, Action& chosen);
+void add_comm_command(CLI::App& program, Action& chosen);
 void add_doctor_command(CLI::App& program, Action& chosen);
 void add_show_command(CLI::App& program, Action& chosen);
 void add_export_command(CLI::App& program, Action& chosen);

@@ -31,29 +31,26 @@ config::RunConfig load_case(const CaseArguments& arguments) {
   return config::load_config(request);
 }
 
-base::ExitCode in_world(const CaseArguments& arguments, const WorldBody& body) {
+base::ExitCode in_world(const std::function<WorldStart()>& prepare,
+                        const std::function<base::ExitCode(world::World&, base::FaultPlan&)>& body) {
   world::check_launcher();
-  // Under a launcher a bad configuration is reported by all ranks together, once; alone there is nobody to wait for.
-  config::RunConfig config;
-  base::FaultPlan faults;
+  // Under a launcher bad input is reported by all ranks together, once; alone there is nobody to wait for.
+  WorldStart start;
   std::exception_ptr problem;
   try {
-    config = load_case(arguments);
-    faults = base::FaultPlan::from_environment();
+    start = prepare();
   } catch (const base::Error&) {
     problem = std::current_exception();
     if (world::launcher_size().size <= 1) {
       std::rethrow_exception(problem);
     }
   }
-  device::install_memory_ledger();
   device::set_compute_threads(1);
   train::install_signal_handlers();
-  const bool known = problem == nullptr;
-  world::World world({known ? config.comm.init_deadline_s : 60.0, known ? config.comm.deadline_s : 60.0});
+  world::World world({start.init_deadline_s, start.deadline_s});
   base::set_log_identity(world.rank(), world.size(), world.host());
   world.set_interrupt_flag(train::interrupt_flag());
-  faults.set_world_rank(world.rank());
+  start.faults.set_world_rank(world.rank());
   try {
     world.collectively("the configuration", [&] {
       if (problem) {
@@ -66,7 +63,36 @@ base::ExitCode in_world(const CaseArguments& arguments, const WorldBody& body) {
     }
     return error.code();
   }
-  return body(world, std::move(config), faults);
+  return body(world, start.faults);
+}
+
+namespace {
+
+/// Throws ConfigError for a fault that only `shardmark comm` plants: here it would pass for survived.
+base::FaultPlan faults_of_training() {
+  auto faults = base::FaultPlan::from_environment();
+  if (!faults.text().empty()) {
+    const auto fault = base::parse_fault(faults.text());
+    if (fault.phase == base::FaultPhase::comm && fault.kind == base::FaultKind::bitflip) {
+      throw base::ConfigError(
+          "SHARDMARK_FAULT = \"" + faults.text() +
+          "\": bitflip in phase comm is planted by `shardmark comm` alone; training plants it in optimizer");
+    }
+  }
+  return faults;
+}
+
+}  // namespace
+
+base::ExitCode in_world(const CaseArguments& arguments, const WorldBody& body) {
+  config::RunConfig config;
+  return in_world(
+      [&] {
+        config = load_case(arguments);
+        device::install_memory_ledger();
+        return WorldStart{config.comm.init_deadline_s, config.comm.deadline_s, faults_of_training()};
+      },
+      [&](world::World& world, base::FaultPlan& faults) { return body(world, std::move(config), faults); });
 }
 
 /// Whether every rank sees this error by construction, so that one message is enough.

@@ -1,5 +1,5 @@
 #pragma once
-// What commands that train share: the options of a case, the start of a world around it, the end of a job.
+// What commands under a launcher share: the options of a case, the start of a world, the end of a job.
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -26,9 +26,20 @@ void add_case_options(CLI::App& command, CaseArguments& arguments);
 /// Throws base::ConfigError listing every problem.
 [[nodiscard]] config::RunConfig load_case(const CaseArguments& arguments);
 
+/// What must be known before MPI starts.
+struct WorldStart {
+  double init_deadline_s = 60;
+  double deadline_s = 60;
+  base::FaultPlan faults;
+};
+
+/// Checks the launcher, calls `prepare`, starts MPI and, if `prepare` threw no base::Error on any rank, runs `body` with what
+/// it planted. An error of `prepare` is reported once. Installs signal handlers. Collective under a launcher.
+[[nodiscard]] base::ExitCode in_world(const std::function<WorldStart()>& prepare,
+                                      const std::function<base::ExitCode(world::World&, base::FaultPlan&)>& body);
+
 using WorldBody = std::function<base::ExitCode(world::World&, config::RunConfig, base::FaultPlan&)>;
-/// Checks the launcher, starts MPI and, if the configuration loaded on all ranks, runs `body`. A bad configuration is
-/// reported once. Installs the memory ledger and signal handlers. Collective under a launcher.
+/// The same for a command that trains: prepared is its configuration, and the memory ledger is installed.
 [[nodiscard]] base::ExitCode in_world(const CaseArguments& arguments, const WorldBody& body);
 
 /// Whether every rank sees this error by construction, so that one message is enough.

@@ -23,6 +23,7 @@ int run_program(int argc, char** argv) {
   add_run_command(program, chosen);
   add_plan_command(program, chosen);
   add_verify_command(program, chosen);
+  add_comm_command(program, chosen);
   add_doctor_command(program, chosen);
 #endif
   add_show_command(program, chosen);

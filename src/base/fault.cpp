@@ -118,7 +118,7 @@ namespace {
 bool is_planted(const Fault& fault) {
   switch (fault.kind) {
     case FaultKind::nan: return fault.phase == FaultPhase::backward;
-    case FaultKind::bitflip: return fault.phase == FaultPhase::optimizer;
+    case FaultKind::bitflip: return fault.phase == FaultPhase::optimizer || fault.phase == FaultPhase::comm;
     case FaultKind::enospc: return fault.phase == FaultPhase::record || fault.phase == FaultPhase::forward;
     case FaultKind::short_write: return fault.phase == FaultPhase::record;
     case FaultKind::mismatch: return fault.phase == FaultPhase::comm;
@@ -138,7 +138,8 @@ FaultPlan FaultPlan::from_environment() {
   if (!is_planted(fault)) {
     throw ConfigError(
         fmt::format("SHARDMARK_FAULT = \"{}\": nothing plants this kind in this phase. nan goes with backward, "
-                    "bitflip with optimizer, enospc with record and forward, short-write with record, mismatch "
+                    "bitflip with optimizer and (of `shardmark comm`) comm, enospc with record and forward, short-write with "
+                    "record, mismatch "
                     "with comm, the others with every phase but checkpoint",
                     *text));
   }

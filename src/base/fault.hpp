@@ -24,7 +24,9 @@ struct Fault {
 
 /// The fault planted for one rank, if any. Process-level kinds (kill, stop, exit, raise, slow) act inside `reach`; the
 /// others (nan, bitflip, enospc, short_write, mismatch) are asked for by the code that can plant them. enospc in phase record
-/// is a full disk, in phase forward a gather that finds no memory.
+/// is a full disk, in phase forward a gather that finds no memory. bitflip in phase optimizer flips a bit of a parameter; in
+/// phase comm, planted by `shardmark comm` alone, of element `value` (default 0) of what the rank received in row `step` of
+/// the table, counted from 0, before the row is checked.
 class FaultPlan {
  public:
   FaultPlan() = default;

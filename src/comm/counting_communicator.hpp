@@ -89,6 +89,8 @@ class CountingCommunicator final : public Communicator {
                                 std::shared_ptr<CollectiveCounts> counts = std::make_shared<CollectiveCounts>());
 
   [[nodiscard]] CollectiveCounts& counts() { return *counts_; }
+  /// What this decorates, for who times it without the decorator's cost.
+  [[nodiscard]] Communicator& inner() { return *inner_; }
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }

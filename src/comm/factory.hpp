@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/fault.hpp"
 #include "comm/communicator.hpp"
 #include "comm/counting_communicator.hpp"
@@ -42,6 +43,11 @@ class CommunicatorStack {
                     device::Device* device = nullptr);
 
   [[nodiscard]] Communicator& communicator() { return *top_; }
+  /// The implementation alone, neither counted nor checked: only where nothing is checked.
+  [[nodiscard]] Communicator& undecorated() {
+    SM_CHECK(checking_ == nullptr, "a checked communicator is used through its checks");
+    return top_->inner();
+  }
   /// Of this communicator and of all that are split from it.
   [[nodiscard]] CollectiveCounts& counts() { return top_->counts(); }
   /// What carries the messages: "nccl", "mpi", or "self" with one rank.
