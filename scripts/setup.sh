@@ -8,6 +8,7 @@
 #   SHARDMARK_PYTHON  a Python with h5py, matplotlib, numpy, pandas and pytest to use as it is; else one is set up
 #   CXX, MPI_HOME, HDF5_ROOT, CUDA_HOME, CMAKE_PREFIX_PATH   other installations than those of the path
 #
+# Where neither CUDA_HOME nor the path has an nvcc, PyPI's is installed with the Python packages.
 # As root on Debian it installs packages. Without root or network it names everything that is missing, and the package or
 # variable that supplies it, at once. Exit codes: 0 ready, 5 something is missing.
 set -euo pipefail
@@ -22,15 +23,7 @@ asked_python=${SHARDMARK_PYTHON:-}
 [[ $asked_torch != "$venv"/* ]] || asked_torch=
 [[ $asked_python != "$venv"/* ]] || asked_python=
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-missing=()
-need() { missing+=("$*"); }
-stop_if_missing() {
-  ((${#missing[@]} > 0)) || return 0
-  say "cannot go on, missing:"
-  printf '  - %s\n' "${missing[@]}" >&2
-  exit 5
-}
+source "$here/setup/messages.sh"
 
 # Two make calls at once must not install into one folder.
 exec 9>"$deps/.lock"
@@ -39,6 +32,7 @@ if command -v flock >/dev/null; then
 fi
 
 source "$here/setup/tools.sh"
+source "$here/setup/cuda.sh"
 source "$here/setup/python.sh"
 
 stamp_text=$(stamp_of_everything)
@@ -58,12 +52,15 @@ choose_python
 stop_if_missing
 make_environment
 stop_if_missing
+choose_cuda "$venv/lib/python3"*/site-packages "$torch_dir/../../../.." || say "no nvcc (CUDA_HOME, path): device code is not built"
 
 cat >"$deps/env.sh.new" <<END
 export SHARDMARK_DEPS='$deps'
 export SHARDMARK_PYTHON='$python'
+export SHARDMARK_CMAKE_FLAGS='-DSM_PYTHON_TESTS=ON'
 export Torch_DIR='$torch_dir'
 END
+[[ -z $cuda_home || $cuda_home == "${CUDA_HOME:-}" ]] || echo "export CUDA_HOME='$cuda_home'" >>"$deps/env.sh.new"
 mv "$deps/env.sh.new" "$deps/env.sh"
 stamp_of_everything >"$deps/stamp"
 say "ready: LibTorch $torch_dir, Python $python"

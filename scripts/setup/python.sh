@@ -33,16 +33,17 @@ END
 stamp_of_everything() {
   {
     cat "$here/setup.sh" "$here/setup/"*.{sh,py,txt}
-    printf '%s\n' "$deps" "$asked_torch" "$asked_python" "${CXX:-}" "${MPI_HOME:-}" "${HDF5_ROOT:-}" "${CMAKE_PREFIX_PATH:-}" \
+    printf '%s\n' "$deps" "$asked_torch" "$asked_python" "${CXX:-}" "${CUDA_HOME:-}" "${MPI_HOME:-}" "${HDF5_ROOT:-}" "${CMAKE_PREFIX_PATH:-}" \
       "${VIRTUAL_ENV:-}" "${CONDA_PREFIX:-}" "$("$(compiler)" -dumpfullversion -dumpversion 2>&1)" "$(cmake --version 2>&1)"
-    command -v make ninja mpicc mpirun h5dump git ps python python3 clang-format || true
+    command -v make ninja mpicc mpirun h5dump git ps python python3 clang-format nvcc || true
   } | cksum
 }
 
 # What the last call promised still exists.
 still_there() (
   source "$deps/env.sh"
-  [[ -x $SHARDMARK_PYTHON && -e $Torch_DIR/TorchConfig.cmake && -e $Torch_DIR/../../../lib/libtorch_cpu.so ]]
+  [[ -x $SHARDMARK_PYTHON && -e $Torch_DIR/TorchConfig.cmake && -e $Torch_DIR/../../../lib/libtorch_cpu.so ]] &&
+    [[ ${CUDA_HOME:-} != "$deps/cuda" || -x $deps/cuda/bin/nvcc ]]
 )
 
 # "2.14" of a LibTorch, from its own header: versions like 2.14.0a0+hash are numbers there.
@@ -136,6 +137,10 @@ install_into_environment() { # state, code, names
   else
     say "downloading Python packages for the scripts: about 60 MB, 300 MB on disk, into $venv"
   fi
+  if [[ " $* " == *" nvidia-cuda-nvcc "* ]] && [[ $code == 2 || $state == *nvidia-cuda-nvcc* ]]; then
+    wanted_mib=$((wanted_mib + 400))
+    say "no nvcc here: that of CUDA 13.0 comes along, about 110 MB, 330 MB on disk"
+  fi
   if (($(free_mib) < wanted_mib)); then
     need "disk space: $(free_mib) MiB are free at $deps, $wanted_mib are needed; SHARDMARK_DEPS names another place"
     return
@@ -161,6 +166,8 @@ make_environment() {
   fi
   [[ -n $asked_python ]] || read -r -a names <<<"$(package_names)"
   ((!own_torch)) || names+=(torch)
+  names+=(nvidia-cuda-cuobjdump)
+  nvcc_of_system || names+=(nvidia-cuda-nvcc nvidia-cuda-cccl)
   state=$(environment_state "${names[@]}") || code=$?
   if ((code != 0)); then
     install_into_environment "$state" "$code" "${names[@]}"
@@ -176,9 +183,11 @@ make_environment() {
 report_missing_packages() { # names
   local name
   for name in "$@"; do
-    "$venv/bin/python" -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('$name') is None)" 2>/dev/null && continue
+    "$venv/bin/python" -c "import importlib.metadata; importlib.metadata.distribution('$name')" 2>/dev/null && continue
     if [[ $name == torch ]]; then
       need "LibTorch: pip could not install $torch_pin (log: $deps/pip.log); set Torch_DIR, or activate a python that has torch"
+    elif [[ $name == nvidia-cuda-* ]]; then
+      need "CUDA's tools ($name): pip could not install it (log: $deps/pip.log); set CUDA_HOME to a toolkit and try again with a network"
     else
       need "Python package $name: pip could not install it (log: $deps/pip.log); set SHARDMARK_PYTHON to a Python that has it"
     fi
