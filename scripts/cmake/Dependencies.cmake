@@ -26,6 +26,13 @@ if(SM_TRAIN)
   endif()
   set(MPI_CXX_SKIP_MPICXX TRUE)
   find_package(MPI REQUIRED COMPONENTS C)
+  # Open MPI 5 asks for -pthread, which defines a macro; some targets alone having it would spoil the precompiled header. All link
+  # Threads::Threads.
+  get_target_property(sm_mpi_options MPI::MPI_C INTERFACE_COMPILE_OPTIONS)
+  if(sm_mpi_options)
+    list(FILTER sm_mpi_options EXCLUDE REGEX "pthread")
+    set_property(TARGET MPI::MPI_C PROPERTY INTERFACE_COMPILE_OPTIONS ${sm_mpi_options})
+  endif()
   if(HDF5_IS_PARALLEL)
     target_link_libraries(sm_hdf5 INTERFACE MPI::MPI_C)
   endif()

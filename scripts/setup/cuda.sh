@@ -2,6 +2,7 @@
 # Where nvcc comes from: CUDA_HOME, the path, /usr/local/cuda, or PyPI's nvcc beside LibTorch. Read by setup.sh and
 # bundle/use.sh, which set deps (where a toolkit's folder may be made).
 
+usual_cuda=${SHARDMARK_USUAL_CUDA:-/usr/local/cuda} # tests name another place
 cuda_home= # to be exported as CUDA_HOME; empty if nvcc is in the path, or nowhere
 
 # A shell that has read env.sh asks for nothing of its own.
@@ -12,8 +13,8 @@ nvcc_of_system() {
     cuda_home=$CUDA_HOME
   elif command -v nvcc >/dev/null; then
     cuda_home=
-  elif [[ -x /usr/local/cuda/bin/nvcc ]]; then
-    cuda_home=/usr/local/cuda
+  elif [[ -x $usual_cuda/bin/nvcc ]]; then
+    cuda_home=$usual_cuda
   else
     return 1
   fi

@@ -28,6 +28,7 @@ def tools(tmp_path):
 
 def fake(folder, name, script):
     path = folder / name
+    path.unlink(missing_ok=True)  # it may be a link to the machine's own program, which must not be written through
     path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
     path.chmod(0o755)
 
@@ -38,6 +39,7 @@ def whole_path(tmp_path):
     folder = tmp_path / "no_root"
     folder.mkdir()
     fake(folder, "id", "echo 1000")
+    fake(folder, "nvcc", "true")  # or PyPI's would be wanted
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
@@ -213,3 +215,54 @@ def test_check_venv_finds_absent_wrong_and_cut_packages(tmp_path):
     (info / "RECORD").unlink()
     code, text = check("thing-a")
     assert code == 2 and "half-installed" in text
+
+
+def cuda(tmp_path, script, **variables):
+    """What setup/cuda.sh says in a shell of its own."""
+    (tmp_path / "deps").mkdir(exist_ok=True)
+    result = subprocess.run([shutil.which("bash"), "-euc", f'deps={tmp_path}/deps; source "{SOURCE}/scripts/setup/cuda.sh"; {script}'],
+                            env={"PATH": os.environ["PATH"], **variables}, text=True, capture_output=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_nvcc_wheels_are_shown_as_a_toolkit_and_left_as_they_are(tmp_path):
+    """nvcc links from lib64 and CMake looks for libcudart.so: wheels have neither."""
+    wheels = tmp_path / "site/nvidia/cu13"
+    for folder in ("bin", "lib", "include", "nvvm"):
+        (wheels / folder).mkdir(parents=True)
+    fake(wheels / "bin", "nvcc", "true")
+    for name in ("libcudart.so.13", "libcudart_static.a"):
+        (wheels / "lib" / name).write_text(name)
+    before = sorted(wheels.rglob("*"))
+    script = f'nvcc_of_system() {{ return 1; }}; choose_cuda /nowhere "{tmp_path}/site"; echo "$cuda_home"'
+    for _ in range(2):  # a second call finds its own folder and makes it anew
+        toolkit = pathlib.Path(cuda(tmp_path, script))
+        assert toolkit == tmp_path / "deps/cuda"
+        assert not (toolkit / "bin").is_symlink()  # nvcc finds its parts by the folder above the one it lies in
+        assert os.access(toolkit / "bin/nvcc", os.X_OK)
+        assert (toolkit / "lib64/libcudart.so").read_text() == (toolkit / "lib/libcudart.so.13").read_text() == "libcudart.so.13"
+        assert (toolkit / "lib64/libcudart_static.a").exists() and (toolkit / "include").is_dir() and (toolkit / "nvvm").is_dir()
+    assert sorted(wheels.rglob("*")) == before
+
+
+def test_a_toolkit_given_comes_before_one_of_wheels(tmp_path):
+    (tmp_path / "given/bin").mkdir(parents=True)
+    fake(tmp_path / "given/bin", "nvcc", "true")
+    assert cuda(tmp_path, 'choose_cuda /nowhere; echo "$cuda_home"', CUDA_HOME=str(tmp_path / "given")) == str(tmp_path / "given")
+    # The folder that set-up made itself is no wish of the user's.
+    assert cuda(tmp_path, 'echo "${CUDA_HOME:-none}"', CUDA_HOME=f"{tmp_path}/deps/cuda") == "none"
+
+
+def test_without_nvcc_pypi_supplies_it_and_its_size_is_said(tmp_path, whole_path, torch_dir):
+    (tmp_path / "no_root/nvcc").unlink()
+    bare = os.pathsep.join(folder for folder in whole_path.split(os.pathsep) if not (pathlib.Path(folder) / "nvcc").exists())
+    code, text = setup(tmp_path, bare, Torch_DIR=str(torch_dir), SHARDMARK_USUAL_CUDA="/nowhere")
+    assert code == 5  # no network here
+    assert "no nvcc here: that of CUDA 13.0 comes along" in text
+    assert "CUDA's tools (nvidia-cuda-nvcc)" in text and "set CUDA_HOME" in text
+
+
+def test_what_set_up_installs_is_pinned():
+    pins = {line.split("==")[0] for line in (SOURCE / "scripts/setup/constraints.txt").read_text().splitlines() if "==" in line}
+    assert {"nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl", "nvidia-cuda-cuobjdump"} <= pins
