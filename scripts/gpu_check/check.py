@@ -21,6 +21,7 @@ sys.path.insert(0, str(HERE))
 import facts as machine  # noqa: E402
 import page as pages  # noqa: E402
 
+PLANNED_S = 540  # the whole limit that the limits of the steps are meant for; a longer one stretches them alike
 RESERVE_S = 8  # of the whole limit: to end a step that overruns and to finish the page
 GRACE_S = 3    # between SIGTERM and SIGKILL
 SKIPPED = 77
@@ -114,7 +115,7 @@ class Check:
     def note(self, step, status, seconds, reason):
         reason = "; ".join(part for part in (step.get("note", ""), reason) if part)
         self.page["steps"].append({"name": step["name"], "status": status, "seconds": seconds,
-                                   "limit_s": step.get("limit_s", ""), "reason": reason,
+                                   "limit_s": round(step["limit_s"], 1) if "limit_s" in step else "", "reason": reason,
                                    "log": f"logs/{step['name']}.txt" if seconds is not None else ""})
         self.write()
         print(f"gpu_check: {step['name']}: {status}" + (f" ({seconds:.1f} s)" if seconds is not None else "")
@@ -149,6 +150,7 @@ class Check:
 
     def execute(self, step):
         log = self.folder / "logs" / f"{step['name']}.txt"
+        step = {**step, "limit_s": step["limit_s"] * max(1.0, self.options.limit / PLANNED_S)}
         limit_s = min(step["limit_s"], self.left_s())
         start_s = time.monotonic()
         with open(log, "w", encoding="utf-8") as output:
@@ -209,7 +211,8 @@ def parse(arguments):
     parser.add_argument("--bundle", type=pathlib.Path, help="file of make bundle to build from; else what scripts/setup.sh finds")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/gpu-check", help="folder of page, logs and records")
     parser.add_argument("--rehearse", action="store_true", help="without a device: ranks on the CPU over MPI; the page says so")
-    parser.add_argument("--limit", type=float, default=540, metavar="SECONDS", help="of the whole (default 540)")
+    parser.add_argument("--limit", type=float, default=PLANNED_S, metavar="SECONDS",
+                        help=f"of the whole (default {PLANNED_S}); a longer one gives each step more in proportion")
     parser.add_argument("--plan", type=pathlib.Path, default=HERE / "plan.py", help="another file of steps")
     options = parser.parse_args(arguments)
     if options.bundle and not options.bundle.is_file():
