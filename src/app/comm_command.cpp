@@ -15,6 +15,7 @@
 #include "app/command.hpp"
 #include "app/gather_rows.hpp"
 #include "app/in_world.hpp"
+#include "app/run_device.hpp"
 #include "app/run_facts.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
@@ -141,8 +142,8 @@ Outcome measure_cases(world::World& world, comm::CommunicatorStack& stack, const
     largest = std::max(largest, one.message_bytes());
   }
   std::optional<bench::Memory> memory;
-  world.collectively("the buffers", [&] { memory.emplace(largest); });
-  bench::Bench all(world, stack.backend(), options, faults);
+  world.collectively("the buffers", [&] { memory.emplace(largest, stack.device()); });
+  bench::Bench all(world, stack, options, faults);
   Outcome outcome;
   for (const auto& one : cases) {
     if (const int signal = *train::interrupt_flag(); signal != 0) {  // one rank alone never waits
@@ -160,7 +161,7 @@ Outcome measure_cases(world::World& world, comm::CommunicatorStack& stack, const
 
 Outcome measure_pairs(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults,
                       Output& output) {
-  const auto found = bench::search_pairs(world, stack.undecorated(), stack.backend(), options, faults);
+  const auto found = bench::search_pairs(world, stack, options, faults);
   for (const auto& row : found.rows) {
     output.append(row);
   }
@@ -191,7 +192,12 @@ base::ExitCode run_comm(world::World& world, CommOptions options, base::FaultPla
     if (options.pairs && world.size() < 2) {
       throw base::ConfigError("--pairs: there is one rank; start two at least, or better two nodes");
     }
-    auto stack = comm::make_communicator(world, {options.backend, false, nullptr});
+    const RunDevice device(world);
+    auto communicator_options = device.communicator_options({}, nullptr);
+    communicator_options.backend = options.backend;
+    communicator_options.check = false;
+    communicator_options.init_deadline_s = options.deadline_s;
+    auto stack = comm::make_communicator(world, communicator_options);
     if (!options.pairs && options.max_bytes == 0) {
       options.max_bytes = std::max(options.min_bytes, stack.backend() == "nccl" ? kDeviceMaxBytes : kHostMaxBytes);
     }
@@ -253,7 +259,7 @@ void add_comm_command(CLI::App& program, Action& chosen) {
   command->add_flag(
       "--pairs", a.pairs,
       "name bad pairs of nodes, or of ranks where there is one node: all_reduce in halves, send_receive in pairs");
-  command->add_option("--backend", a.backend, "auto (default), mpi");
+  command->add_option("--backend", a.backend, "auto (default: nccl on CUDA devices), nccl, mpi");
   command->add_option("--deadline", a.deadline, "seconds that ranks wait for each other (default 600)");
   command->add_option("--format", a.format, "table (default), json, csv or md");
   command->add_option("-o,--output", a.output, "a record with table /comm");

@@ -69,8 +69,9 @@ class Session {
     communication_.emplace(comm::make_communicator(world_, device_->communicator_options(config_, &faults_)));
     workload_->set_device(device::torch_device(communication_->device()));
     if (config_.output.trace && communication_->device().asynchronous()) {
-      throw base::ConfigError("output.trace = true: its times are the host's, which does not wait for a CUDA device; use "
-                              "Nsight Systems, or train on the CPU (CUDA_VISIBLE_DEVICES=\"\")");
+      throw base::ConfigError(
+          "output.trace = true: its times are the host's, which does not wait for a CUDA device; use "
+          "Nsight Systems, or train on the CPU (CUDA_VISIBLE_DEVICES=\"\")");
     }
     if (config_.output.trace) {
       trace_ = std::make_unique<RunTrace>(world_, *communication_);
@@ -81,9 +82,10 @@ class Session {
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
-    strategy_ =
-        parallel::make_strategy(config_.technique.name, train::strategy_options(config_, batch_, world_.node_size(), faults_, &communication_->device()),
-                                communication_->communicator());
+    strategy_ = parallel::make_strategy(
+        config_.technique.name,
+        train::strategy_options(config_, batch_, world_.node_size(), faults_, &communication_->device()),
+        communication_->communicator());
     strategy_->prepare(workload_->parameters(), initial_);
     world_.collectively("the record", [&] { create_record(); });
     describe();
@@ -97,7 +99,7 @@ class Session {
       parts.on_first_gradients = [this](parallel::Strategy& strategy) { write_gradients(strategy); };
     }
     train::Trainer trainer(std::move(parts));
-    telemetry_.emplace(world_, make_rank_row(world_).uuid.str());
+    telemetry_.emplace(world_, device_->facts().uuid);
     recorder.set_energy_counter([this] { return telemetry_->energy_j(); });
     init_s_ = base::now_s() - start_s_;
     telemetry_->start();
@@ -160,7 +162,8 @@ class Session {
     writer_ = std::make_unique<record::RecordWriter>(
         record::WriterOptions{config_.output.path, config_.output.overwrite, &faults_}, make_attributes(config_, world_),
         config::to_toml(config_), make_config_rows(config_));
-    writer_->append_environment(make_environment(faults_.text(), workload_->data_source(), *device_, communication_->backend()));
+    writer_->append_environment(
+        make_environment(faults_.text(), workload_->data_source(), *device_, communication_->backend()));
   }
 
   void describe() {

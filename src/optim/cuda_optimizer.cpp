@@ -158,7 +158,7 @@ class BlockOptimizer final : public CudaOptimizer {
 CudaOptimizer::CudaOptimizer(std::vector<std::string> state_names, const OptimizerOptions& options)
     : StatefulOptimizer(std::move(state_names), options), options_(options) {}
 
-void CudaOptimizer::set_working(std::vector<at::Tensor> working) {
+bool CudaOptimizer::set_working(std::vector<at::Tensor> working) {
   SM_CHECK(working.size() == ranges_.size(), "a working copy, or none, for each range");
   for (std::size_t i = 0; i < working.size(); ++i) {
     SM_CHECK(!working[i].defined() ||
@@ -166,6 +166,7 @@ void CudaOptimizer::set_working(std::vector<at::Tensor> working) {
              "a working copy has the size of its range and lies beside it");
   }
   working_ = std::move(working);
+  return true;
 }
 
 void CudaOptimizer::begin_step(const kernels::StepScalars* scalars, void* stream) {
@@ -195,8 +196,17 @@ void CudaOptimizer::begin_step() {
   throw base::InvariantError("an optimizer of kernels begins a step with the step's scalars");
 }
 
-void CudaOptimizer::update(std::size_t /*range*/, double /*lr*/, float /*coefficient*/) {
-  throw base::InvariantError("an optimizer of kernels reads the gradients' coefficient from the step's scalars");
+void CudaOptimizer::begin_step_on_device(const kernels::StepScalars* scalars) {
+  begin_step(scalars, stream());
+}
+
+void CudaOptimizer::update(std::size_t range, double lr, float /*coefficient*/) {
+  update(range, lr, stream());
+}
+
+void* CudaOptimizer::stream() const {
+  SM_CHECK(options_.device != nullptr, "an optimizer of kernels without a device has no stream");
+  return options_.device->compute().handle();
 }
 
 void CudaOptimizer::take(std::vector<Range> ranges) {
@@ -215,7 +225,7 @@ void CudaOptimizer::take(std::vector<Range> ranges) {
     return;
   }
   if (!ranges_.empty()) {
-    const device::MemoryScope scope(device::MemoryCategory::optimizer_state);
+    const device::MemoryScope scope(device::MemoryCategory::other);  // no state of an element
     numbers_ =
         at::zeros({2 * static_cast<std::int64_t>(sizeof(kernels::UpdateState))}, at::TensorOptions(at::kByte).device(device));
   }

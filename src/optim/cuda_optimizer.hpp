@@ -19,9 +19,7 @@ class CudaOptimizer : public StatefulOptimizer {
  public:
   CudaOptimizer(std::vector<std::string> state_names, const OptimizerOptions& options);
 
-  /// Further copies of the parameters in the type of compute, one for each bound range (an undefined tensor: none), which each
-  /// update writes too. For the ranges bound now.
-  void set_working(std::vector<at::Tensor> working);
+  bool set_working(std::vector<at::Tensor> working) override;
 
   /// Starts one update of all ranges. `scalars` lie where the ranges do, are those of the finished norm, and are read in the
   /// order of `stream` (a cudaStream_t); they say whether the step changes anything and how gradients are scaled.
@@ -32,9 +30,13 @@ class CudaOptimizer : public StatefulOptimizer {
   /// Updates applied so far. Waits for the device.
   [[nodiscard]] std::int64_t steps() const override;
 
-  /// What drives the other optimizers: broken invariants here.
-  void begin_step() override;
+  [[nodiscard]] bool on_device() const override { return true; }
+  /// The same on the stream on which OptimizerOptions::device computes.
+  void begin_step_on_device(const kernels::StepScalars* scalars) override;
+  /// `coefficient` is that of the scalars.
   void update(std::size_t range, double lr, float coefficient) override;
+  /// What drives the other optimizers: a broken invariant here.
+  void begin_step() override;
 
  protected:
   /// Enqueues one segment's update.
@@ -51,6 +53,7 @@ class CudaOptimizer : public StatefulOptimizer {
  private:
   void take(std::vector<Range> ranges) override;
   void release() override;
+  [[nodiscard]] void* stream() const;
   [[nodiscard]] kernels::UpdateState* state_at(std::size_t index) const;
 
   OptimizerOptions options_;

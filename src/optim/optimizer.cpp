@@ -9,6 +9,7 @@
 #include "device/memory_ledger.hpp"
 #include "kernels/adam8bit.hpp"
 #include "optim/block_adamw.hpp"
+#include "optim/cuda_optimizer.hpp"
 #include "optim/offloaded_optimizer.hpp"
 #include "optim/stateful_optimizer.hpp"
 
@@ -199,6 +200,10 @@ std::unique_ptr<Optimizer> make_update_rule(const OptimizerOptions& options) {
 
 void Optimizer::finish(std::size_t /*range*/) {}
 
+bool Optimizer::set_working(std::vector<at::Tensor> /*working*/) {
+  return false;
+}
+
 void Optimizer::begin_step_on_device(const kernels::StepScalars* /*scalars*/) {
   throw base::InvariantError("an optimizer of the host was asked to update on a device");
 }
@@ -213,6 +218,9 @@ device::CategoryBytes Optimizer::persistent_bytes(const std::vector<RangeLayout>
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
+  if (!options.offload && options.device != nullptr && options.device->cuda_index() >= 0) {
+    return make_cuda_optimizer(options);
+  }
   auto rule = make_update_rule(options);
   return options.offload ? make_offloaded(std::move(rule), options.offload()) : std::move(rule);
 }

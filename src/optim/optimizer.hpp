@@ -11,6 +11,7 @@
 
 #include "base/dtype.hpp"
 #include "device/copy_queue.hpp"
+#include "device/device.hpp"
 #include "device/memory_ledger.hpp"
 #include "kernels/step_scalars.hpp"
 
@@ -27,6 +28,8 @@ struct OptimizerOptions {
   /// Makes the queue through which ranges are copied to states that rest in host memory, and back; empty: states rest beside
   /// the parameters.
   device::MakeCopyQueue offload = nullptr;
+  /// Where ranges lie; lent. nullptr: host memory.
+  device::Device* device = nullptr;
 };
 
 /// A part [begin, end) of a range whose elements are updated alike.
@@ -71,6 +74,9 @@ class Optimizer {
   virtual void unbind() = 0;
   /// Cuts the states anew, one kind after another, so that no two layouts stand side by side whole.
   virtual void relayout(const std::vector<RangeLayout>& ranges, const std::vector<StateMove>& moves) = 0;
+  /// Further copies of the parameters in the type of compute, one for each bound range (an undefined tensor: none), which each
+  /// update is to write in the same pass. For the ranges bound now. False: it will not, and whoever wants them copies.
+  virtual bool set_working(std::vector<at::Tensor> working);
   /// Starts one update of all ranges, in their order. Gradients are final from here on.
   virtual void begin_step() = 0;
   /// Whether ranges lie on a device and updates are enqueued there: then `begin_step_on_device` takes the place of `begin_step`

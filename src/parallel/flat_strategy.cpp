@@ -122,6 +122,14 @@ void FlatStrategy::bind_optimizer() {
     ranges.push_back({groups_[g].resting, groups_[g].owned_gradient, range_of(groups_[g]).segments});
   }
   optimizer_->bind(std::move(ranges), {});
+  std::vector<torch::Tensor> working(num_trainable_groups_);
+  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
+    const auto& group = groups_[g];
+    if (!group.transient && group.resting.scalar_type() != group.working.scalar_type()) {
+      working[g] = group.owned_of(group.working);
+    }
+  }
+  parameters_->set_copied_by_update(optimizer_->set_working(std::move(working)));
 }
 
 void FlatStrategy::fill_initial_values(const InitialValue& initial) {
@@ -210,7 +218,8 @@ std::string FlatStrategy::describe_nonfinite() {
   std::int64_t mine = gradients_->first_nonfinite().parameter;
   std::vector<std::int64_t> all(static_cast<std::size_t>(communicator_.size()));
   communicator_
-      .all_gather(comm::host_buffer(&mine, 1, base::DType::int64), comm::host_buffer(all.data(), communicator_.size(), base::DType::int64), Purpose::control, 0)
+      .all_gather(comm::host_buffer(&mine, 1, base::DType::int64),
+                  comm::host_buffer(all.data(), communicator_.size(), base::DType::int64), Purpose::control, 0)
       .wait();
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] >= 0) {
@@ -337,7 +346,9 @@ void FlatStrategy::rebuild() {
       order.push_back(i);
     }
   }
-  communicator_.broadcast(comm::host_buffer(order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64), 0, Purpose::control, 0)
+  communicator_
+      .broadcast(comm::host_buffer(order.data(), static_cast<std::int64_t>(order.size()), base::DType::int64), 0,
+                 Purpose::control, 0)
       .wait();
   const auto planned = plan_groups_in_order(facts_, order, policy_, options_.precision.alignment());
   if (std::ranges::equal(

@@ -243,7 +243,7 @@ void ParameterFlow::publish(std::size_t index) {
     return;  // updated in place
   }
   const torch::Tensor own = group.owned_of(group.working);
-  if (group.resting.scalar_type() != own.scalar_type()) {
+  if (group.resting.scalar_type() != own.scalar_type() && !copied_by_update_) {
     own.copy_(group.resting);
   }
   published_.push_back({index, communicators_.shard->all_gather(comm_buffer(own), comm_buffer(group.working),

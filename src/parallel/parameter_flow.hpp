@@ -46,6 +46,8 @@ class ParameterFlow final : public model::UnitObserver {
   void end_micro_steps();
   /// A gathered group's gradients have all arrived.
   void gradients_arrived(std::int64_t unit);
+  /// Whether updates write what forward reads themselves where that is of another type.
+  void set_copied_by_update(bool copied) { copied_by_update_ = copied; }
   /// The owned part of a group was updated: copies it to where forward reads it and starts its gather where parts lie on
   /// several ranks. Collective.
   void publish(std::size_t group);
@@ -98,6 +100,7 @@ class ParameterFlow final : public model::UnitObserver {
   std::vector<std::int64_t> to_start_;  // kept, so that a step allocates nothing
   std::vector<std::int64_t> to_drop_;
   std::vector<Published> published_;
+  bool copied_by_update_ = false;
 };
 
 }  // namespace shardmark::parallel

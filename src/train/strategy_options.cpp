@@ -68,6 +68,7 @@ parallel::StrategyOptions strategy_options(const config::RunConfig& config, cons
   options.optimizer = {config.optimizer.name,  config.optimizer.betas.at(0),  config.optimizer.betas.at(1),
                        config.optimizer.eps,   config.optimizer.weight_decay, config.optimizer.momentum,
                        options.precision.state};
+  options.optimizer.device = device;
   if (config.technique.offload == "optimizer") {
     options.optimizer.offload = device::make_host_copy_queue;
 #ifdef SM_WITH_CUDA

@@ -19,10 +19,43 @@ void set_bytes(const Buffer& buffer, int value) {
 
 }  // namespace
 
-Memory::Memory(std::int64_t bytes)
-    : first_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1), second_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1) {}
+Memory::Memory(std::int64_t bytes, device::Device& device)
+    : first_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1),
+      second_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1),
+      device_(device) {
+  if (device_.cuda_index() >= 0) {
+    first_on_device_ = device_.allocate(first_.size() * sizeof(Line));
+    second_on_device_ = device_.allocate(second_.size() * sizeof(Line));
+  }
+}
 
-Trial::Trial(Memory& memory, const Case& the_case, const Place& place, comm::SumOrder order) : place_(place) {
+std::byte* Memory::on_device(const void* on_host) {
+  const auto* at = static_cast<const std::byte*>(on_host);
+  const bool in_first = at >= first() && at < first() + first_.size() * sizeof(Line);
+  return in_first ? static_cast<std::byte*>(first_on_device_->data()) + (at - first())
+                  : static_cast<std::byte*>(second_on_device_->data()) + (at - second());
+}
+
+comm::Buffer Memory::moved(comm::Buffer on_host) {
+  if (first_on_device_ && on_host.data != nullptr) {
+    on_host.data = on_device(on_host.data);
+  }
+  return on_host;
+}
+
+void Memory::upload(const comm::Buffer& on_host) {
+  if (first_on_device_ && on_host.count > 0) {
+    device_.write(on_device(on_host.data), on_host.data, static_cast<std::size_t>(on_host.bytes()), [](std::int64_t) {});
+  }
+}
+
+void Memory::download(const comm::Buffer& on_host) {
+  if (first_on_device_ && on_host.count > 0) {
+    device_.read(on_host.data, on_device(on_host.data), static_cast<std::size_t>(on_host.bytes()), [](std::int64_t) {});
+  }
+}
+
+Trial::Trial(Memory& memory, const Case& the_case, const Place& place, comm::SumOrder order) : memory_(memory), place_(place) {
   collective_.operation = the_case.operation;
   collective_.reduction = the_case.reduction;
   collective_.order = order;
@@ -47,6 +80,18 @@ Trial::Trial(Memory& memory, const Case& the_case, const Place& place, comm::Sum
       break;
     case Operation::barrier: break;
   }
+  moved_ = collective_;
+  moved_.send = memory_.moved(collective_.send);
+  moved_.receive = memory_.moved(collective_.receive);
+}
+
+void Trial::upload() const {
+  memory_.upload(collective_.send);
+  memory_.upload(collective_.receive);
+}
+
+void Trial::fetch() const {
+  memory_.download(collective_.receive);
 }
 
 Buffer Trial::part(Buffer whole, int index) const {
@@ -56,6 +101,11 @@ Buffer Trial::part(Buffer whole, int index) const {
 }
 
 void Trial::fill() const {
+  fill_on_host();
+  upload();
+}
+
+void Trial::fill_on_host() const {
   const auto& [operation, reduction, order, send, receive, root, purpose, tag] = collective_;
   constexpr int kNoResult = 0xa5;
   const auto write = [&](const Buffer& buffer, int terms) {
@@ -86,6 +136,7 @@ void Trial::fill() const {
 void Trial::clear() const {
   set_bytes(collective_.receive, 0);
   set_bytes(collective_.send, 0);
+  upload();
 }
 
 std::int64_t Trial::count_wrong() const {

@@ -41,9 +41,20 @@ void add_times(record::CommRow& row, comm::Operation operation, const std::vecto
   }
 }
 
+void Bench::time_calls_anywhere(const comm::Collective& collective, comm::Communicator& communicator,
+                                std::vector<double>& times_s) {
+  if (communicator.runs_by_itself()) {
+    time_calls_on_device(device_, communicator, collective, times_s);
+  } else {
+    time_calls(communicator, collective, times_s);
+  }
+}
+
 std::int64_t Bench::run_checked(comm::Communicator& communicator, const Trial& trial, bool plants) {
   trial.fill();
   communicator.wait(communicator.start(trial.collective()));
+  end_of_device_work(communicator);
+  trial.fetch();
   if (plants) {
     if (const auto element = faults_.due(base::FaultPhase::comm, index_, base::FaultKind::bitflip)) {
       trial.flip_bit(element->empty() ? 0 : std::strtol(element->c_str(), nullptr, 10));
@@ -62,11 +73,11 @@ record::CommRow Bench::measure(const Group& group, const Case& the_case, Memory&
   const std::int64_t iterations = options_.iterations > 0 ? options_.iterations : default_iterations(bytes);
   // The last number is the rank's count of wrong elements: exact in a double up to 2^53.
   std::vector<double> times_s(static_cast<std::size_t>(options_.warmup));
-  time_calls(communicator, trial.collective(), times_s);
+  time_calls_anywhere(trial.collective(), communicator, times_s);
   times_s.resize(static_cast<std::size_t>(iterations));
   faults_.reach(base::FaultPhase::comm, index_);
   world_.barrier();
-  time_calls(communicator, trial.collective(), times_s);
+  time_calls_anywhere(trial.collective(), communicator, times_s);
   wrong += run_checked(communicator, trial, true);
   ++index_;
 

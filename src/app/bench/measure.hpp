@@ -9,6 +9,7 @@
 
 #include "app/bench/buffers.hpp"
 #include "base/fault.hpp"
+#include "comm/factory.hpp"
 #include "record/rows.hpp"
 #include "world/world.hpp"
 
@@ -25,8 +26,8 @@ class Bench {
  public:
   /// `faults` plants in phase comm: kill, stop, exit, throw and slow before the timed loop of row `step`, and bitflip. All are
   /// lent.
-  Bench(world::World& world, std::string backend, const CommOptions& options, base::FaultPlan& faults)
-      : world_(world), backend_(std::move(backend)), options_(options), faults_(faults) {}
+  Bench(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults)
+      : world_(world), device_(stack.device()), backend_(stack.backend()), options_(options), faults_(faults) {}
 
   /// Collective over the world; every rank measures in its own group, all groups at the same time. The row on rank 0, what is
   /// of no use elsewhere.
@@ -36,9 +37,11 @@ class Bench {
   [[nodiscard]] std::int64_t num_wrong() const { return num_wrong_; }
 
  private:
+  void time_calls_anywhere(const comm::Collective& collective, comm::Communicator& communicator, std::vector<double>& times_s);
   [[nodiscard]] std::int64_t run_checked(comm::Communicator& communicator, const Trial& trial, bool plants);
 
   world::World& world_;
+  device::Device& device_;
   std::string backend_;
   const CommOptions& options_;
   base::FaultPlan& faults_;

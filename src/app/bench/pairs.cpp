@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "app/bench/loop.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -24,16 +25,15 @@ struct GroupTimes {
 
 class Search {
  public:
-  Search(world::World& world, comm::Communicator& all, const std::string& backend, const CommOptions& options,
-         base::FaultPlan& faults)
+  Search(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults)
       : world_(world),
-        all_(all),
-        backend_(backend),
+        all_(stack.undecorated()),
+        backend_(stack.backend()),
         options_(options),
         faults_(faults),
         by_node_(world.num_nodes() > 1),
         bytes_(options.max_bytes > 0 ? options.max_bytes : kPairBytes),
-        memory_(bytes_ + 64) {
+        memory_(bytes_ + 64, stack.device()) {
     const int unit = !by_node_ ? world.rank() : world.node_rank() == 0 ? world.node() : -1;
     const auto units = world.all_gather(std::as_bytes(std::span(&unit, 1)));
     for (std::size_t rank = 0; rank < units.size(); ++rank) {
@@ -99,9 +99,13 @@ class Search {
 
   /// This rank's times, then its number of wrong elements. Here a planted slow rank sleeps inside the time.
   [[nodiscard]] std::vector<double> time_group(comm::Communicator& communicator, const Trial& trial) {
-    const auto call = [&] { communicator.wait(communicator.start(trial.collective())); };
+    const auto call = [&] {
+      communicator.wait(communicator.start(trial.collective()));
+      end_of_device_work(communicator);
+    };
     trial.fill();
     call();
+    trial.fetch();
     if (const auto element = faults_.due(base::FaultPhase::comm, index_, base::FaultKind::bitflip)) {
       trial.flip_bit(element->empty() ? 0 : std::strtol(element->c_str(), nullptr, 10));
     }
@@ -237,9 +241,9 @@ class Search {
 
 }  // namespace
 
-PairsOutcome search_pairs(world::World& world, comm::Communicator& all, const std::string& backend, const CommOptions& options,
+PairsOutcome search_pairs(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options,
                           base::FaultPlan& faults) {
-  return Search(world, all, backend, options, faults).run();
+  return Search(world, stack, options, faults).run();
 }
 
 }  // namespace shardmark::app::bench

@@ -22,9 +22,9 @@ struct PairsOutcome {
 inline constexpr std::int64_t kPairBytes = std::int64_t{4} << 20;
 inline constexpr std::int64_t kPairIterations = 10;
 
-/// Collective over the world, which `all` spans. Needs two ranks. Nodes are compared by their first ranks; of one
+/// Collective over the world, which the stack spans. Needs two ranks. Nodes are compared by their first ranks; of one
 /// node its ranks.
-[[nodiscard]] PairsOutcome search_pairs(world::World& world, comm::Communicator& all, const std::string& backend,
-                                        const CommOptions& options, base::FaultPlan& faults);
+[[nodiscard]] PairsOutcome search_pairs(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options,
+                                        base::FaultPlan& faults);
 
 }  // namespace shardmark::app::bench

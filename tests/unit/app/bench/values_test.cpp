@@ -110,7 +110,8 @@ TEST(Values, RepeatAfterThePeriodFromAnyFirstElement) {
 void expect_trial(const Case& the_case, int size, bool spoil) {
   std::vector<std::int64_t> wrong(static_cast<std::size_t>(size));
   testing::on_threads(size, [&](int rank, comm::Communicator& all) {
-    Memory memory(the_case.message_bytes());
+    const auto device = device::make_host_device();
+    Memory memory(the_case.message_bytes(), *device);
     const Trial trial(memory, the_case, {rank, size, 3}, comm::SumOrder::fast);
     trial.fill();
     all.wait(all.start(trial.collective()));
@@ -144,7 +145,8 @@ TEST(Trial, NothingThatWasThereBeforePassesForAResult) {
   for (const auto operation : {Operation::all_reduce, Operation::reduce_scatter, Operation::all_gather, Operation::broadcast,
                                Operation::all_to_all, Operation::send_receive}) {
     const Case the_case{operation, DType::fp32, Reduction::sum, 0, 64};
-    Memory memory(the_case.message_bytes());
+    const auto device = device::make_host_device();
+    Memory memory(the_case.message_bytes(), *device);
     const Trial trial(memory, the_case, {1, 2, 0}, comm::SumOrder::fast);
     trial.fill();
     // A sum may leave an element as it is where the other rank holds a 0: none does of the 64 here.
