@@ -2,39 +2,12 @@
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 
 import pytest
-from conftest import BINARY, LAUNCH
-
-
-def lines(done):
-    """The lines by check; the table alone is on standard output."""
-    assert done.returncode in (0, 5), done.stderr
-    document = json.loads(done.stdout)
-    results = [row["result"] for row in document["rows"]]
-    worst = next(word for word in ("fail", "warn", "pass") if word in results)
-    assert document["verdict"] == worst
-    assert (done.returncode == 5) == (worst == "fail")
-    assert all(row["remedy"] for row in document["rows"] if row["result"] in ("warn", "fail"))
-    return {row["check"]: row for row in document["rows"]}
-
-
-def doctor(program, *arguments, env=None, ranks=None, through=(), form="json"):
-    """Runs alone without launcher variables, or on `ranks` ranks, each of them started through a command."""
-    inherited = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("OMPI_", "PMI", "SLURM_", "HDF5_", "OMP_", "LD_PRELOAD"))}
-    launcher = [LAUNCH, str(ranks)] if ranks else []
-    return subprocess.run([*launcher, *through, BINARY, "doctor", "--format", form, *map(str, arguments)], cwd=program.folder,
-                          env={**inherited, "OMP_NUM_THREADS": "1", **(env or {})}, capture_output=True, text=True, timeout=240)
-
-
-def mapped(name):
-    """The file of a shared library that the program loads."""
-    listing = subprocess.run(["ldd", BINARY], capture_output=True, text=True, check=True).stdout
-    return pathlib.Path(next(line.split("=>")[1].split()[0] for line in listing.splitlines() if line.strip().startswith(name)))
+from conftest import BINARY
+from doctor_calls import doctor, lines, mapped, preload
 
 
 def cores():
@@ -136,16 +109,6 @@ def test_odd_file_locking(program):
     assert line["result"] == "warn" and "means nothing to HDF5" in line["found"] and "capitals" in line["remedy"]
     line = lines(doctor(program, env={"HDF5_USE_FILE_LOCKING": "FALSE"}))["file locks"]
     assert line["result"] == "warn" and "unset HDF5_USE_FILE_LOCKING" in line["remedy"]
-
-
-def preload(tmp_path, source):
-    """A library that replaces functions of the C library."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("needs a C++ compiler")
-    (tmp_path / "shim.cpp").write_text(source)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.cpp"], check=True)
-    return {"LD_PRELOAD": str(tmp_path / "shim.so")}
 
 
 def test_a_folder_without_locks(program, tmp_path):
