@@ -62,11 +62,12 @@ base::FaultPlan faults_of_comm() {
 /// The file of -o, on rank 0; nothing without it.
 class Output {
  public:
-  Output(world::World& world, const CommOptions& options, base::FaultPlan& faults) {
+  Output(world::World& world, const CommOptions& options, base::FaultPlan& faults, const RunDevice& device,
+         const std::string& backend) {
     if (options.output.empty()) {
       return;
     }
-    const auto ranks = gather_rows(world, std::vector{make_rank_row(world)});
+    const auto ranks = gather_rows(world, std::vector{make_rank_row(world, device)});
     world.collectively("the record", [&] {
       if (world.rank() != 0) {
         return;
@@ -80,7 +81,7 @@ class Output {
       writer_.emplace(record::WriterOptions{options.output, options.overwrite, &faults}, std::move(attributes), toml,
                       std::vector<record::ConfigKeyRow>{});
       writer_->append_ranks(ranks);
-      writer_->append_environment(make_environment(faults.text(), "none"));
+      writer_->append_environment(make_environment(faults.text(), "none", device, backend));
     });
   }
 
@@ -204,7 +205,7 @@ base::ExitCode run_comm(world::World& world, CommOptions options, base::FaultPla
     if (world.rank() == 0 && world.oversubscribed()) {
       base::log_warning("a node has more ranks than cores: ranks wait for their turn on a core, and times show that");
     }
-    output.emplace(world, options, faults);
+    output.emplace(world, options, faults, device, stack.backend());
     const auto outcome = (options.pairs ? measure_pairs : measure_cases)(world, stack, options, faults, *output);
     if (world.rank() == 0) {
       output->finish(outcome.code, outcome.code == base::ExitCode::good ? "" : outcome.verdict);

@@ -73,7 +73,8 @@ FlatGroup::FlatGroup(GroupPlan group, const Policy& policy, const Precision& pre
   // when it is used.
   transient = plan.gathered || (!same_type && !(plan.trainable && policy.shard_state));
   working = flat_zeros(numel, precision.compute, transient ? MemoryCategory::gathered : MemoryCategory::parameters, where);
-  resting = same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters, where);
+  resting =
+      same_type && !plan.gathered ? owned_of(working) : flat_zeros(owned_numel, rests_as, MemoryCategory::parameters, where);
 }
 
 void FlatGroup::allocate_gradients(const Policy& policy, const Precision& precision, GradientRules rules) {

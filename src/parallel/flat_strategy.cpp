@@ -264,7 +264,7 @@ void FlatStrategy::for_each_owned_gradient(const Use& use) const {
   }
 }
 
-void FlatStrategy::finish_gradients(kernels::StepScalars* scalars, double clip_norm) {
+void FlatStrategy::finish_gradients(optim::StepScalars* scalars, double clip_norm) {
   parameters_->end_micro_steps();
   gradients_->finish();
   const auto control = [&](void* data, std::int64_t count, base::DType type) { return comm::Buffer{data, count, type}; };
@@ -298,14 +298,14 @@ void FlatStrategy::finish_gradients(kernels::StepScalars* scalars, double clip_n
   math_->finish_norm(scalars, optim::NormKind::exact, gathered, parts, clip_norm);
 }
 
-void FlatStrategy::update(double lr, kernels::StepScalars* scalars) {
+void FlatStrategy::update(double lr, optim::StepScalars* scalars) {
   if (optimizer_->on_device()) {
     optimizer_->begin_step_on_device(scalars);
     run_update(lr, 1.0F, true);
     return;
   }
-  kernels::StepScalars fetched;
-  const kernels::StepScalars* here = math_->on_host(scalars);
+  optim::StepScalars fetched;
+  const optim::StepScalars* here = math_->on_host(scalars);
   if (here == nullptr) {  // states in host memory: their update is the host's, and it waits
     communicator_.read(&fetched, scalars, sizeof fetched);
     here = &fetched;

@@ -29,8 +29,8 @@ class FlatStrategy final : public Strategy {
   void end_micro_step() override;
   [[nodiscard]] GradientSummary finish_gradients() override;
   void update(double lr, float coefficient) override;
-  void finish_gradients(kernels::StepScalars* scalars, double clip_norm) override;
-  void update(double lr, kernels::StepScalars* scalars) override;
+  void finish_gradients(optim::StepScalars* scalars, double clip_norm) override;
+  void update(double lr, optim::StepScalars* scalars) override;
   void end_step() override;
   void begin_evaluation() override;
   void end_evaluation() override;

@@ -96,8 +96,7 @@ void GradientFlow::take(const torch::Tensor& gradient, std::size_t parameter, to
   const auto& place = places_[parameter];
   const torch::NoGradGuard no_grad;
   const torch::Tensor dense = gradient.is_contiguous() ? gradient : gradient.contiguous();
-  const bool finite =
-      options_.math->move(flat_of(target, place.offset, place.numel), flat_of(dense), adds_to_landing());
+  const bool finite = options_.math->move(flat_of(target, place.offset, place.numel), flat_of(dense), adds_to_landing());
   if (!finite && first_nonfinite_.parameter < 0) {
     first_nonfinite_ = {static_cast<std::int64_t>(parameter), micro_step_};
   }

@@ -32,8 +32,8 @@ class GradientFlow {
     base::DType reduce = base::DType::fp32;
     bool overlap = true;
     bool allow_unused = false;
-    bool scatter = false;           // each rank gets the sum of its part only
-    bool shards_gradients = false;  // and keeps nothing else
+    bool scatter = false;                   // each rank gets the sum of its part only
+    bool shards_gradients = false;          // and keeps nothing else
     const optim::FlatMath* math = nullptr;  // lent
   };
   /// A gradient that was not finite before any sum: index of the parameter, -1 = none.

@@ -54,7 +54,9 @@ GradientNorm exact_norm(const std::vector<torch::Tensor>& parts, comm::Communica
     largest = std::isnan(here) || here > largest ? here : largest;
   });
   if (shard != nullptr) {
-    shard->all_reduce(comm::host_buffer(&largest, 1, base::DType::fp32), Purpose::control, 0, comm::SumOrder::ordered, comm::Reduction::max)
+    shard
+        ->all_reduce(comm::host_buffer(&largest, 1, base::DType::fp32), Purpose::control, 0, comm::SumOrder::ordered,
+                     comm::Reduction::max)
         .wait();
   }
   if (!std::isfinite(largest)) {
@@ -71,7 +73,8 @@ GradientNorm exact_norm(const std::vector<torch::Tensor>& parts, comm::Communica
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(shard->size()));
   shard
       ->all_gather(comm::host_buffer(mine.data(), 2, base::DType::int64),
-                   comm::host_buffer(all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64), Purpose::control, 0)
+                   comm::host_buffer(all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64), Purpose::control,
+                   0)
       .wait();
   optim::ExactSquares total;
   for (std::size_t i = 0; i < all.size(); i += 2) {

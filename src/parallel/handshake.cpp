@@ -50,7 +50,8 @@ void compare_parameters(const model::ParameterList& list, comm::Communicator& co
   std::vector<std::int64_t> mine{static_cast<std::int64_t>(parameters.size()), static_cast<std::int64_t>(hash)};
   std::vector<std::int64_t> all(2 * size);
   communicator
-      .all_gather(comm::host_buffer(mine.data(), 2, base::DType::int64), comm::host_buffer(all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64),
+      .all_gather(comm::host_buffer(mine.data(), 2, base::DType::int64),
+                  comm::host_buffer(all.data(), static_cast<std::int64_t>(all.size()), base::DType::int64),
                   comm::Purpose::control, 0)
       .wait();
   bool equal = true;

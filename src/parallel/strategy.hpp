@@ -18,9 +18,9 @@
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
 #include "device/memory_ledger.hpp"
-#include "kernels/step_scalars.hpp"
 #include "model/parameter.hpp"
 #include "optim/optimizer.hpp"
+#include "optim/step_scalars.hpp"
 #include "parallel/policy.hpp"
 #include "parallel/precision.hpp"
 
@@ -98,8 +98,8 @@ class Strategy {
   /// finish_gradients and update where the host does not wait for what training computes: results stay in `scalars`, in the
   /// memory where training runs. `scalars->loss` is that of the global batch already. Reductions whose result is not finite
   /// leave parameters and states as they are, and send updated parts all the same.
-  virtual void finish_gradients(kernels::StepScalars* scalars, double clip_norm) = 0;
-  virtual void update(double lr, kernels::StepScalars* scalars) = 0;
+  virtual void finish_gradients(optim::StepScalars* scalars, double clip_norm) = 0;
+  virtual void update(double lr, optim::StepScalars* scalars) = 0;
   /// After the first step: rebuilds buckets by the order in which gradients arrived. Collective.
   virtual void end_step() = 0;
 

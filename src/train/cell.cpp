@@ -28,8 +28,8 @@ CellResult run_cell(const CellParts& parts) {
   workload->set_device(device::torch_device(parts.communication.device()));
   const auto initial = open_checkpoint(parts.config.model.checkpoint, workload->parameters());
   const auto strategy = parallel::make_strategy(
-      parts.config.technique.name, strategy_options(parts.config, batch, parts.node_ranks, parts.faults, &parts.communication.device()),
-      communicator);
+      parts.config.technique.name,
+      strategy_options(parts.config, batch, parts.node_ranks, parts.faults, &parts.communication.device()), communicator);
   strategy->prepare(workload->parameters(), initial);
   parts.communication.counts().reset();
   device::reset_memory_peaks();  // what other cells held is not this one's

@@ -7,8 +7,8 @@
 namespace shardmark::train {
 namespace {
 
-static_assert(sizeof(kernels::StepScalars) % sizeof(double) == 0);
-constexpr std::int64_t kDoubles = sizeof(kernels::StepScalars) / sizeof(double);
+static_assert(sizeof(optim::StepScalars) % sizeof(double) == 0);
+constexpr std::int64_t kDoubles = sizeof(optim::StepScalars) / sizeof(double);
 
 }  // namespace
 
@@ -33,11 +33,11 @@ void DeferredSteps::start_block() {
   mark();
 }
 
-kernels::StepScalars* DeferredSteps::scalars_of(std::int64_t step) const {
-  return reinterpret_cast<kernels::StepScalars*>(static_cast<double*>(memory_.data_ptr()) + step * kDoubles);
+optim::StepScalars* DeferredSteps::scalars_of(std::int64_t step) const {
+  return reinterpret_cast<optim::StepScalars*>(static_cast<double*>(memory_.data_ptr()) + step * kDoubles);
 }
 
-kernels::StepScalars* DeferredSteps::begin_step() {
+optim::StepScalars* DeferredSteps::begin_step() {
   SM_CHECK(!full(), "more steps than there is room for between two reads");
   memory_.select(0, num_steps_).zero_();
   ++num_steps_;
@@ -45,7 +45,7 @@ kernels::StepScalars* DeferredSteps::begin_step() {
 }
 
 torch::Tensor DeferredSteps::loss() const {
-  static_assert(offsetof(kernels::StepScalars, loss) == 0);
+  static_assert(offsetof(optim::StepScalars, loss) == 0);
   return memory_.select(0, num_steps_ - 1).select(0, 0);
 }
 
@@ -79,8 +79,8 @@ std::vector<DeferredSteps::Step> DeferredSteps::collect() {
     return steps;
   }
   SM_CHECK(num_marks_ == 1 + num_steps_ * marks_per_step_, "a step's marks are not complete");
-  std::vector<kernels::StepScalars> scalars(steps.size());
-  communicator_.read(scalars.data(), memory_.const_data_ptr(), scalars.size() * sizeof(kernels::StepScalars));
+  std::vector<optim::StepScalars> scalars(steps.size());
+  communicator_.read(scalars.data(), memory_.const_data_ptr(), scalars.size() * sizeof(optim::StepScalars));
   for (std::size_t i = 0; i < steps.size(); ++i) {
     steps[i] = {scalars[i], times_of(static_cast<std::int64_t>(i))};
   }

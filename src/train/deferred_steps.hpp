@@ -1,6 +1,6 @@
 #pragma once
-// Steps whose results the host does not wait for: their numbers lie on the device, their times are events, and both are read for
-// many steps at once. Knows nothing of what a step does.
+// Steps whose results the host does not wait for: their numbers lie on the device, their times are events, and both are read
+// for many steps at once. Knows nothing of what a step does.
 
 #include <torch/torch.h>
 
@@ -10,7 +10,7 @@
 
 #include "comm/communicator.hpp"
 #include "device/device.hpp"
-#include "kernels/step_scalars.hpp"
+#include "optim/step_scalars.hpp"
 
 namespace shardmark::train {
 
@@ -20,7 +20,7 @@ class DeferredSteps {
     double data_s = 0, forward_s = 0, backward_s = 0, optimizer_s = 0, total_s = 0;
   };
   struct Step {
-    kernels::StepScalars scalars;
+    optim::StepScalars scalars;
     Times times;
   };
 
@@ -30,7 +30,7 @@ class DeferredSteps {
   /// Nothing is enqueued: the first step's time starts now.
   void start_block();
   /// The numbers of the next step, zeroed.
-  [[nodiscard]] kernels::StepScalars* begin_step();
+  [[nodiscard]] optim::StepScalars* begin_step();
   /// The loss of the step begun: a scalar of fp64 that is its `loss`.
   [[nodiscard]] torch::Tensor loss() const;
   /// Marks, in this order: per micro-step the ends of loading, forward and backward, then of the reductions, then of the step.
@@ -41,7 +41,7 @@ class DeferredSteps {
   [[nodiscard]] std::vector<Step> collect();
 
  private:
-  [[nodiscard]] kernels::StepScalars* scalars_of(std::int64_t step) const;
+  [[nodiscard]] optim::StepScalars* scalars_of(std::int64_t step) const;
   [[nodiscard]] Times times_of(std::int64_t step);
 
   device::Device& device_;
@@ -49,7 +49,7 @@ class DeferredSteps {
   std::int64_t capacity_;
   std::int64_t micro_steps_;
   std::int64_t marks_per_step_;
-  torch::Tensor memory_;  // (capacity, doubles of StepScalars)
+  torch::Tensor memory_;                               // (capacity, doubles of StepScalars)
   std::vector<std::unique_ptr<device::Event>> marks_;  // the start, then every step's
   std::int64_t num_steps_ = 0;
   std::int64_t num_marks_ = 0;

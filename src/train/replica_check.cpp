@@ -50,8 +50,8 @@ ReplicaVerdict compare_replicas(const parallel::Strategy& strategy, comm::Commun
   const auto count = static_cast<std::int64_t>(sent.size());
   std::vector<std::int64_t> all(sent.size() * static_cast<std::size_t>(communicator.size()));
   communicator
-      .all_gather(comm::host_buffer(sent.data(), count, base::DType::int64), comm::host_buffer(all.data(), count * communicator.size(), base::DType::int64),
-                  comm::Purpose::control, tag)
+      .all_gather(comm::host_buffer(sent.data(), count, base::DType::int64),
+                  comm::host_buffer(all.data(), count * communicator.size(), base::DType::int64), comm::Purpose::control, tag)
       .wait();
   std::vector<parallel::Replica> by_rank;
   for (std::size_t i = 0; i < all.size(); i += 2) {

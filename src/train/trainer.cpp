@@ -427,7 +427,9 @@ double Trainer::evaluate() {
     }
   }
   parts_.strategy.end_evaluation();
-  communicator_.all_reduce(comm::host_buffer(sums.data(), 2, base::DType::fp64), comm::Purpose::control, 0, order_of(parts_.config)).wait();
+  communicator_
+      .all_reduce(comm::host_buffer(sums.data(), 2, base::DType::fp64), comm::Purpose::control, 0, order_of(parts_.config))
+      .wait();
   trace(base::TraceKind::phase, &TraceNames::evaluation, start, base::now_s());
   return sums[0] / sums[1];
 }
@@ -436,8 +438,7 @@ void Trainer::check_payload() {
   const auto stats = parts_.communication.counts().rows();
   const auto payload = parts_.strategy.payload_per_step();
   // A deferred step sends its updated parts before anyone knows whether it changed them.
-  const double skipped =
-      deferred_ ? 0.0 : static_cast<double>(timed_skips_) / static_cast<double>(outcome_.timed_steps);
+  const double skipped = deferred_ ? 0.0 : static_cast<double>(timed_skips_) / static_cast<double>(outcome_.timed_steps);
   const double expected = payload.bytes - payload.of_update * skipped;
   const double found = metrics::payload_bytes(stats) / static_cast<double>(outcome_.timed_steps);
   // Exact integers of bytes in double; only the division by ranks may round.

@@ -115,7 +115,7 @@ class Trainer {
   TrainerParts parts_;
   comm::Communicator& communicator_;
   std::unique_ptr<DeferredSteps> deferred_;  // nullptr: results are known when a step ends
-  kernels::StepScalars* scalars_ = nullptr;  // of the deferred step under way
+  optim::StepScalars* scalars_ = nullptr;    // of the deferred step under way
   std::vector<record::StepRow> unfinished_;  // deferred steps' rows, without results
   data::Sampler sampler_;
   Progress progress_;

@@ -10,6 +10,7 @@
 
 #include "app/bench/buffers.hpp"
 #include "comm/thread_communicator.hpp"
+#include "device/host_device.hpp"
 #include "tests/support/rank_data.hpp"
 #include "tests/support/threads.hpp"
 
