@@ -108,8 +108,8 @@ class OffloadedOptimizer final : public Optimizer {
       largest = std::max(largest, range.parameters.numel());
     }
     const device::MemoryScope scope(device::MemoryCategory::offloaded);
-    const auto pinned = at::TensorOptions().pinned_memory(ranges_.front().parameters.is_cuda());
     for (std::size_t i = 0; i < slots_for(ranges_.size()); ++i) {
+      const auto pinned = at::TensorOptions().pinned_memory(ranges_.front().parameters.is_cuda());
       slots_.push_back({at::zeros({largest}, pinned.dtype(ranges_.front().parameters.scalar_type())),
                         at::zeros({largest}, pinned.dtype(ranges_.front().gradients.scalar_type()))});
     }
