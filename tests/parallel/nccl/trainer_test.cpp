@@ -1,10 +1,11 @@
-// The whole trainer over NCCL's interface, as on a device, where the host waits for nothing within a step: the same bits as over
-// MPI in ordered mode under every technique, and the host keeps its word.
+// The whole trainer over NCCL's interface, as on a device, where the host waits for nothing within a step: the same bits as
+// over MPI in ordered mode under every technique, and the host keeps its word.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -97,10 +98,11 @@ std::vector<Case> cases() {
   for (const std::string preset : {"mlp-digits", "lm10m-tiny"}) {
     for (const std::string technique : {"single", "ddp", "zero1", "zero2", "zero3", "fsdp"}) {
       cases.push_back({preset, {"technique.name=" + technique}});
+      cases.push_back(
+          {preset, {"technique.name=" + technique, "data.accumulation=3", "precision.compute=bf16", "precision.reduce=bf16"}});
       cases.push_back({preset,
-                       {"technique.name=" + technique, "data.accumulation=3", "precision.compute=bf16", "precision.reduce=bf16"}});
-      cases.push_back({preset, {"technique.name=" + technique, "data.accumulation=3", "technique.accumulation=no_sync",
-                                "model.activation_checkpointing=true", "technique.overlap=false"}});
+                       {"technique.name=" + technique, "data.accumulation=3", "technique.accumulation=no_sync",
+                        "model.activation_checkpointing=true", "technique.overlap=false"}});
     }
     cases.push_back({preset, {"technique.name=zero3", "technique.persistence_threshold=100", "technique.offload=optimizer"}});
     cases.push_back({preset, {"technique.name=fsdp", "technique.profile=fsdp2", "optimizer.name=adamw8bit"}});
@@ -114,7 +116,8 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& one) {
   for (const auto& set : one.param.sets) {
     name.append("_").append(set, set.find('=') + 1);
   }
-  std::ranges::replace_if(name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
+  std::ranges::replace_if(
+      name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; }, '_');
   return name.append("_").append(std::to_string(one.index));
 }
 
@@ -124,8 +127,8 @@ TEST(Hybrid, HasTheBitsOfMpi) {
   if (test_world().size() != 4) {
     GTEST_SKIP() << "groups of two need four ranks";
   }
-  const auto config = configured("lm10m-tiny", {"technique.name=fsdp", "technique.shard_group=2", "precision.reduce=bf16",
-                                                "precision.compute=bf16"});
+  const auto config = configured(
+      "lm10m-tiny", {"technique.name=fsdp", "technique.shard_group=2", "precision.reduce=bf16", "precision.compute=bf16"});
   auto over_mpi = comm::make_communicator(test_world(), {});
   const auto device = device::make_host_device(true);
   auto over_nccl = nccl_stack(*device);
@@ -147,15 +150,86 @@ TEST(HostWaits, NothingInAStepAndNoAllocationOnceShapesRepeat) {
         static_cast<void>(train_over(stack, config));
         return device.counts();
       };
-      // The host waits for the device between blocks and at the end, never by the number of steps: ten more cost nothing. Events
-      // that mark the steps of a block are made for all of it beforehand.
+      // The host waits for the device between blocks and at the end, never by the number of steps: ten more cost nothing.
+      // Events that mark the steps of a block are made for all of it beforehand.
       const auto few = counted(2);
       const auto many = counted(12);
-      EXPECT_ON_ALL_RANKS(many.waits == few.waits) << technique << " " << reduction << ": " << many.waits << " and " << few.waits;
+      EXPECT_ON_ALL_RANKS(many.waits == few.waits)
+          << technique << " " << reduction << ": " << many.waits << " and " << few.waits;
       EXPECT_ON_ALL_RANKS(many.allocations == few.allocations) << technique << " " << reduction;
       EXPECT_ON_ALL_RANKS(many.streams == few.streams) << technique << " " << reduction;
       EXPECT_ON_ALL_RANKS(many.events - few.events == 10 * kMarksPerStep) << technique << " " << reduction;
     }
+  }
+}
+
+/// A plan of faults for this rank.
+base::FaultPlan planted(const std::string& text) {
+  base::FaultPlan plan(base::parse_fault(text));
+  plan.set_world_rank(test_world().rank());
+  return plan;
+}
+
+TEST(NonFinite, ASkippedStepChangesNothingAndTrainingGoesOn) {
+  set_up_program();
+  const std::string last = std::to_string(test_world().size() - 1);
+  for (const std::string technique : {"ddp", "zero1", "fsdp"}) {
+    for (const std::string reduction : {"ordered", "fast"}) {
+      const auto config = configured(
+          "mlp-digits", {"technique.name=" + technique, "numerics.reduction=" + reduction, "numerics.on_nonfinite=skip"});
+      const auto train = [&](comm::CommunicatorStack& stack) {
+        auto faults = planted(last + ":backward:3:nan");
+        return train::run_cell({config, workloads::make_workload, stack, faults, test_world().size()});
+      };
+      auto over_mpi = comm::make_communicator(test_world(), {.check = false});
+      const auto device = device::make_host_device(true);
+      auto over_nccl = nccl_stack(*device);
+      const auto expected = train(over_mpi);
+      const auto found = train(over_nccl);
+      EXPECT_ON_ALL_RANKS(std::isnan(found.losses.at(3)) || std::isnan(found.grad_norms.at(3)));
+      EXPECT_ON_ALL_RANKS(std::isfinite(found.losses.back()) && std::isfinite(found.grad_norms.back()));
+      if (reduction == "ordered") {
+        std::int64_t unlike = 0;
+        for (std::size_t i = 0; i < expected.parameters.size(); ++i) {
+          unlike += at::equal(expected.parameters[i].values, found.parameters[i].values) ? 0 : 1;
+        }
+        EXPECT_ON_ALL_RANKS(unlike == 0) << technique << ": " << unlike << " parameters differ";
+      }
+    }
+  }
+}
+
+TEST(NonFinite, EndsTheRunAtTheBlockOnAllRanksAndNamesTheStep) {
+  set_up_program();
+  const auto config = configured("mlp-digits", {"technique.name=ddp"});
+  const auto device = device::make_host_device(true);
+  auto over_nccl = nccl_stack(*device);
+  auto faults = planted("0:backward:3:nan");
+  std::string message;
+  try {
+    static_cast<void>(train::run_cell({config, workloads::make_workload, over_nccl, faults, test_world().size()}));
+  } catch (const base::NumericsError& error) {
+    message = error.what();
+  }
+  EXPECT_ON_ALL_RANKS(message.find("step 3:") != std::string::npos) << message;
+}
+
+TEST(Staged, ADeviceWithoutNcclHasTheBitsOfMpi) {
+  set_up_program();
+  for (const std::string technique : {"ddp", "zero2", "fsdp"}) {
+    const auto config = configured("lm10m-tiny", {"technique.name=" + technique, "precision.compute=bf16"});
+    auto over_mpi = comm::make_communicator(test_world(), {});
+    const auto device = device::make_host_device(true);
+    comm::FactoryOptions options;
+    options.backend = "mpi";
+    options.device = device.get();
+    auto staged = comm::make_communicator(test_world(), options);
+    const auto before = nccl_calls();
+    const auto expected = train_over(over_mpi, config);
+    for (const auto& check : train::compare_bits(expected, train_over(staged, config))) {
+      EXPECT_ON_ALL_RANKS(check.passed) << technique << ": " << check.name;
+    }
+    EXPECT_EQ(nccl_calls().collectives, before.collectives);
   }
 }
 
