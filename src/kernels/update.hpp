@@ -11,8 +11,8 @@ namespace shardmark::kernels {
 
 /// Formulas and their order are those of LibTorch's fused optimizers on the CPU (aten/src/ATen/native/cpu/FusedAdamKernel.cpp,
 /// version 2.14), so that runs on both kinds of device stay close: the first moment moves by a share of the way to the
-/// gradient, coefficients are worked out in double and rounded to fp32 once. Joined roundings, which LibTorch uses in places,
-/// are not used.
+/// gradient, coefficients are worked out in double and rounded to fp32 once. Not used are what LibTorch has in places: joined
+/// roundings, and that way taken from the gradient's end where the share is above a half.
 struct AdamRule {
   double lr = 0;
   double beta1 = 0.9;

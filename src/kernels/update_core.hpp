@@ -40,9 +40,7 @@ SM_HOST_DEVICE inline void adam_element(const AdamFactors& factors, float& param
                                         float& second) {
   gradient *= factors.coefficient;
   gradient = factors.decay != 0 ? gradient + parameter * factors.decay : gradient;
-  // From whichever end is nearer, as at::lerp.
-  const float way = gradient - first;
-  first = factors.first_share < 0.5F ? first + factors.first_share * way : gradient + (factors.first_share - 1) * way;
+  first = first + factors.first_share * (gradient - first);
   second = second * factors.second_kept + factors.second_share * gradient * gradient;
   const float root = std::sqrt(second) / factors.root_bias2 + factors.eps;
   parameter = parameter * factors.kept - factors.step_size * first / root;

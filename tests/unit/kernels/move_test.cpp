@@ -132,6 +132,10 @@ TEST(MoveScaledSums, KeepTheBitsOfANaN) {
   float into = 0;
   move_scaled({.into = &into, .from = &odd, .count = 1});
   EXPECT_EQ(std::bit_cast<std::uint32_t>(into), 0x7f812345U);
+  const Bf16 narrow{0x7f81U};
+  Bf16 copy{0};
+  move_scaled({.into = &copy, .into_type = base::DType::bf16, .from = &narrow, .from_type = base::DType::bf16, .count = 1});
+  EXPECT_EQ(copy.bits, 0x7f81U);
 }
 
 TEST(MoveScaledSums, OtherTargetsAreRefused) {

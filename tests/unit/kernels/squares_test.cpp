@@ -68,6 +68,28 @@ TYPED_TEST(Squares, SumHasTheDocumentedOrder) {
   }
 }
 
+// 1.5^2 swallows 2^-52, half a unit in its last place, but not the sum of two of them: what is added first shows.
+TYPED_TEST(Squares, LanesOfABlockMeetBeforeBlocksAndRoundsOfALaneOneByOne) {
+  const TypeParam zero = Element<TypeParam>::round(0);
+  const TypeParam large = Element<TypeParam>::round(1.5F);
+  const TypeParam tiny = Element<TypeParam>::round(0x1p-26F);
+  constexpr std::size_t kBlock = 256 * 8;
+  constexpr std::size_t kRound = 1024 * kBlock;
+  const auto sum_with_tiny = [&](std::size_t one, std::size_t other) {
+    std::vector<TypeParam> values(kRound + 8, zero);
+    values[0] = large;
+    values[one] = tiny;
+    values[other] = tiny;
+    StepScalars scalars;
+    sum_of_squares(values.data(), kTypeOf<TypeParam>, static_cast<std::int64_t>(values.size()), &scalars);
+    return scalars.squares;
+  };
+  EXPECT_EQ(sum_with_tiny(512 * kBlock, 512 * kBlock + 8), 2.25 + 0x1p-51) << "two lanes of another block";
+  EXPECT_EQ(sum_with_tiny(1023 * kBlock, 1023 * kBlock + 7), 2.25 + 0x1p-51) << "one lane of another block";
+  EXPECT_EQ(sum_with_tiny(1, kRound), 2.25) << "the same lane, in two rounds";
+  EXPECT_EQ(sum_with_tiny(256 * kBlock, 512 * kBlock), 2.25) << "blocks of one last lane";
+}
+
 TYPED_TEST(Squares, SumsAccumulate) {
   const auto values = normal_elements<TypeParam>("squares", 33);
   StepScalars scalars;

@@ -128,7 +128,7 @@ using OperandsOf = Operands<std::tuple_element_t<0, Tuple>, std::tuple_element_t
 
 TYPED_TEST(Update, AdamEqualsItsFormulas) {
   for (const bool decoupled : {true, false}) {
-    // beta1 below a half: the first moment starts from the gradient's end.
+    // beta1 below a half: there LibTorch takes the first moment from the gradient's end.
     for (const double beta1 : {0.9, 0.3}) {
       const AdamRule rule{.lr = 3e-3, .beta1 = beta1, .weight_decay = 0.1, .decoupled = decoupled};
       for (const std::int64_t size : kKernelSizes) {
