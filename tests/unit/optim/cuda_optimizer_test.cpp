@@ -104,7 +104,7 @@ std::vector<OptimizerOptions> all_options() {
 // parameter below 0.51 a step are 3.1 u. So the sides differ by at most 10 u. The decay in Adam's gradient may cancel most of
 // it: only its first step is looked at, whose quotient has magnitude 1 however small the gradient is (none here is near eps).
 TEST(CudaOptimizerOnHost, StaysByTheFusedOptimizers) {
-  for (const std::string name : {"sgd", "adam", "adamw"}) {
+  for (const std::string name : {"sgd", "adam", "adamw", "adamw8bit"}) {
     const OptimizerOptions options{.name = name, .weight_decay = 0.1, .momentum = 0.9};
     const auto ours = make_cuda_optimizer(options);
     const auto theirs = make_optimizer(options);
@@ -124,7 +124,8 @@ TEST(CudaOptimizerOnHost, StaysByTheFusedOptimizers) {
     ASSERT_EQ(our_values.size(), their_values.size());
     for (std::size_t i = 0; i < our_values.size(); ++i) {
       if (our_values[i].numel() > 0) {
-        EXPECT_LE((our_values[i] - their_values[i]).abs().max().item<double>(), 10 * 0x1p-24) << name << ", tensor " << i;
+        EXPECT_LE((our_values[i].to(at::kFloat) - their_values[i].to(at::kFloat)).abs().max().item<double>(), 10 * 0x1p-24)
+            << name << ", tensor " << i;
       }
     }
   }
