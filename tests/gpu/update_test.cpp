@@ -63,13 +63,13 @@ struct Operands {
 
 template <typename P, typename G, typename S>
 struct DeviceOperands {
-  /// All `shift` elements behind aligned addresses; gradients `other` more.
-  DeviceOperands(const Operands<P, G, S>& from, std::size_t shift, std::size_t other)
+  /// All `shift` elements behind aligned addresses; gradients and the working copy that many more.
+  DeviceOperands(const Operands<P, G, S>& from, std::size_t shift, std::size_t gradients_more = 0, std::size_t working_more = 0)
       : parameters(from.parameters, shift),
-        gradients(from.gradients, shift + other),
+        gradients(from.gradients, shift + gradients_more),
         first(from.first, shift),
         second(from.second, shift),
-        working(from.working, shift) {}
+        working(from.working, shift + working_more) {}
 
   DeviceArray<P> parameters;
   DeviceArray<G> gradients;
@@ -96,14 +96,21 @@ void expect_equal(const Operands<P, G, S>& host, const DeviceOperands<P, G, S>& 
   EXPECT_TRUE(same_bits(device.working.values(), host.working)) << "working copy, " << what;
 }
 
+/// Elements behind aligned addresses, and how many more.
+struct Shifts {
+  std::size_t all = 0;
+  std::size_t gradients = 0;
+  std::size_t working = 0;
+};
+
 template <typename P, typename G, typename S>
 void expect_updates_equal_to_host() {
   for (const std::int64_t size : kKernelSizes) {
     for (const bool with_working : {true, false}) {
-      for (const auto& [shift, other] : {std::pair<std::size_t, std::size_t>{0, 0}, {3, 0}, {0, 1}}) {
+      for (const Shifts& shifts : {Shifts{}, Shifts{.all = 3}, Shifts{.gradients = 1}, Shifts{.working = 1}}) {
         const Operands<P, G, S> before(size);
-        const std::string what = std::to_string(size) + " elements, shift " + std::to_string(shift) + ", gradients " +
-                                 std::to_string(other) + " more";
+        const std::string what = std::to_string(size) + " elements, shifts " + std::to_string(shifts.all) + ", " +
+                                 std::to_string(shifts.gradients) + ", " + std::to_string(shifts.working);
         const UpdateState state = state_of(7);
         const DeviceArray<UpdateState> device_state(state);
         const auto host_range = [&](Operands<P, G, S>& o) {
@@ -116,7 +123,7 @@ void expect_updates_equal_to_host() {
         };
         for (const bool decoupled : {true, false}) {
           auto host = before;
-          const DeviceOperands<P, G, S> device(before, shift, other);
+          const DeviceOperands<P, G, S> device(before, shifts.all, shifts.gradients, shifts.working);
           const AdamRule rule{.lr = 3e-3, .weight_decay = 0.1, .decoupled = decoupled};
           adamw_update(host_range(host), {host.first.data(), host.second.data(), kTypeOf<S>}, rule, &state);
           adamw_update_device(device_range(device), {device.first.data(), device.second.data(), kTypeOf<S>}, rule,
@@ -125,7 +132,7 @@ void expect_updates_equal_to_host() {
         }
         for (const double momentum : {0.9, 0.0}) {
           auto host = before;
-          const DeviceOperands<P, G, S> device(before, shift, other);
+          const DeviceOperands<P, G, S> device(before, shifts.all, shifts.gradients, shifts.working);
           const SgdRule rule{.lr = 0.05, .momentum = momentum, .weight_decay = 0.01};
           sgd_update(host_range(host), momentum != 0 ? host.first.data() : nullptr, kTypeOf<S>, rule, &state);
           sgd_update_device(device_range(device), momentum != 0 ? device.first.data() : nullptr, kTypeOf<S>, rule,
@@ -154,7 +161,7 @@ TEST_F(UpdatesOnDevice, EqualTheHostForBf16Parameters) {
 TEST_F(UpdatesOnDevice, TheFirstStepOfSgdTakesTheGradientAsMomentum) {
   const Operands<float, float, float> before(1003);
   auto host = before;
-  const DeviceOperands<float, float, float> device(before, 0, 0);
+  const DeviceOperands<float, float, float> device(before, 0);
   const UpdateState state = state_of(1);
   const DeviceArray<UpdateState> device_state(state);
   const SgdRule rule{.lr = 0.05, .momentum = 0.9};
@@ -168,7 +175,7 @@ TEST_F(UpdatesOnDevice, TheFirstStepOfSgdTakesTheGradientAsMomentum) {
 
 TEST_F(UpdatesOnDevice, AStepThatDoesNotApplyChangesNothing) {
   const Operands<float, float, float> before(1003);
-  const DeviceOperands<float, float, float> device(before, 0, 0);
+  const DeviceOperands<float, float, float> device(before, 0);
   const DeviceArray<UpdateState> state{UpdateState{.steps = 3}};
   const UpdateRange range =
       range_of(device.parameters.data(), device.gradients.data(), device.first.data(), device.working.data(), 1003);
@@ -231,7 +238,7 @@ TEST_F(UpdatesOnDevice, AWholeStepOnOneStreamEqualsTheHost) {
   constexpr std::int64_t kCount = (std::int64_t{1} << 20) + 7;
   const Operands<float, Bf16, float> before(kCount);
   auto host = before;
-  const DeviceOperands<float, Bf16, float> device(before, 0, 0);
+  const DeviceOperands<float, Bf16, float> device(before, 0);
   StepScalars scalars;
   scalars.loss = 2.5;
   UpdateState state;
