@@ -118,7 +118,7 @@ forget_other_libraries() {
 find_what_the_bundle_lacks
 stop_if_missing
 stamp="bundle $(sha256sum <"$bundle") $(cat "$here/bundle/libraries.sh" | cksum) $("$(compiler)" -dumpfullversion)"
-if [[ $(cat "$deps/bundle.stamp" 2>/dev/null) != "$stamp" ]]; then
+if [[ $(cat "$deps/bundle.stamp" 2>/dev/null) != "$stamp" || ! -x $prefix/bin/cmake ]]; then
   rm -f "$deps/bundle.stamp"
   unpack
   say "building the small libraries into $prefix with $jobs jobs"

@@ -253,6 +253,10 @@ def test_libraries_are_built_once_and_env_names_them(tmp_path, tools, torch_dir)
     code, text = use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir), MPI_HOME=f"{prefix}/openmpi", HDF5_ROOT=str(prefix))
     assert code == 0 and "building" not in text
     assert (tmp_path / "cmake.calls").read_text() == calls
+    # What the first call built is gone: what that shell names was never a wish of the user's.
+    shutil.rmtree(prefix)
+    code, text = use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir), MPI_HOME=f"{prefix}/openmpi", HDF5_ROOT=str(prefix))
+    assert code == 0 and "building" in text
 
 
 def test_a_library_that_does_not_build_is_named_and_tried_again(tmp_path, tools, torch_dir):
