@@ -115,7 +115,7 @@ class Check:
     def note(self, step, status, seconds, reason):
         reason = "; ".join(part for part in (step.get("note", ""), reason) if part)
         self.page["steps"].append({"name": step["name"], "status": status, "seconds": seconds,
-                                   "limit_s": round(step["limit_s"], 1) if "limit_s" in step else "", "reason": reason,
+                                   "limit_s": round(step["limit_s"], 1) if "limit_s" in step else None, "reason": reason,
                                    "log": f"logs/{step['name']}.txt" if seconds is not None else ""})
         self.write()
         print(f"gpu_check: {step['name']}: {status}" + (f" ({seconds:.1f} s)" if seconds is not None else "")
@@ -136,6 +136,8 @@ class Check:
         return None
 
     def run(self, step):
+        if "limit_s" in step:
+            step = {**step, "limit_s": step["limit_s"] * max(1.0, self.options.limit / PLANNED_S)}
         refusal = self.reason_not_to_run(step)
         if refusal:
             self.note(step, refusal[0], None, refusal[1])
@@ -150,7 +152,6 @@ class Check:
 
     def execute(self, step):
         log = self.folder / "logs" / f"{step['name']}.txt"
-        step = {**step, "limit_s": step["limit_s"] * max(1.0, self.options.limit / PLANNED_S)}
         limit_s = min(step["limit_s"], self.left_s())
         start_s = time.monotonic()
         with open(log, "w", encoding="utf-8") as output:

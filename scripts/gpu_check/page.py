@@ -30,8 +30,8 @@ def markdown(page, throughput):
               + ", ".join(f"{count} {status}" for status, count in counts.items() if count) + ".", "",
               "| step | status | seconds | limit | reason |", "|---|---|---|---|---|"]
     for step in page["steps"]:
-        seconds = "" if step["seconds"] is None else f"{step['seconds']:.1f}"
-        lines.append(f"| {cell(step['name'])} | {step['status']} | {seconds} | {cell(step['limit_s'])} | {cell(step['reason'])} |")
+        seconds, limit = ("" if step[key] is None else f"{step[key]:.1f}" for key in ("seconds", "limit_s"))
+        lines.append(f"| {cell(step['name'])} | {step['status']} | {seconds} | {limit} | {cell(step['reason'])} |")
     lines += ["", "## Throughput of presets", "", throughput.strip() or "No record yet."]
     return "\n".join(lines) + "\n"
 
