@@ -73,9 +73,12 @@ def end(process):
     process.wait()
 
 
-def last_line(path):
-    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+def last_line(path, start="shardmark: "):
+    """What a step said at its end: its last line with this start where there is one, since launchers add paragraphs after it."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [line for line in lines if any(map(str.isalnum, line))]
+    ours = [line for line in lines if line.startswith(start)]
+    return (ours or lines or ["it said nothing"])[-1][:300]
 
 
 class Check:
@@ -172,7 +175,7 @@ class Check:
             whose = "its own limit" if limit_s == step["limit_s"] else "what was left of the whole limit"
             self.note(step, "timed out", seconds, f"killed after {limit_s:.0f} s, {whose}; last line: {last_line(log)}")
         elif code == SKIPPED:
-            self.note(step, "skipped", seconds, last_line(log).replace("skipped: ", "", 1))
+            self.note(step, "skipped", seconds, last_line(log, "skipped: ").replace("skipped: ", "", 1))
         elif code != 0:
             self.note(step, "failed", seconds, f"exit code {code}: {last_line(log)}")
         else:

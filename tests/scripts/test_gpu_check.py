@@ -107,11 +107,12 @@ def test_failures_skips_and_what_depends_on_them(tmp_path, check):
     code, _, _ = check([
         dict(name="build", limit_s=9, command="echo 'wrong | thing'; exit 3"),
         dict(name="needs-it", limit_s=9, after="build", command="true"),
-        dict(name="chose", limit_s=9, command="skip no toolkit"),
+        dict(name="chose", limit_s=9, command="echo shardmark: hello; skip no toolkit"),
         dict(name="planned", skip="needs a device"),
         dict(name="noted", limit_s=9, note="over MPI", command="true"),
         dict(name="unset", limit_s=9, command="echo $no_such_variable"),
         dict(name="pipe", limit_s=9, command="false | true"),
+        dict(name="launched", limit_s=9, command="echo shardmark: no such preset; echo; echo mpirun noticed; echo ------; exit 2"),
     ])
     assert code == 1
     _, steps = page(tmp_path)
@@ -122,6 +123,7 @@ def test_failures_skips_and_what_depends_on_them(tmp_path, check):
         "planned": ("skipped", "needs a device"),
         "noted": ("passed", "over MPI"),
         "pipe": ("failed", "exit code 1: it said nothing"),
+        "launched": ("failed", "exit code 2: shardmark: no such preset"),
     }
     assert steps["unset"]["status"] == "failed"
     assert "wrong \\| thing" in (tmp_path / "out/summary.md").read_text()  # a bar would break the table
