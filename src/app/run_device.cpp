@@ -30,7 +30,8 @@ RunDevice::RunDevice(world::World& world) {
   may_be_shared_ = base::environment_variable("NCCL_MULTI_RANK_GPU_ENABLE").value_or("0") == "1";
   const auto sharing = may_be_shared_ ? device::DeviceSharing::allowed : device::DeviceSharing::refused;
   world.collectively("the CUDA device", [&] {
-    const int index = device::choose_device(static_cast<int>(found.devices.size()), world.node_rank(), world.node_size(), sharing);
+    const int index =
+        device::choose_device(static_cast<int>(found.devices.size()), world.node_rank(), world.node_size(), sharing);
     facts_ = found.devices.at(static_cast<std::size_t>(index));
 #ifdef SM_WITH_CUDA
     device_ = device::make_cuda_device(facts_.index);

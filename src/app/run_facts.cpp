@@ -12,8 +12,8 @@
 #include "base/clock.hpp"
 #include "base/environment.hpp"
 #include "base/random.hpp"
-#include "config/print.hpp"
 #include "comm/nccl_version.hpp"
+#include "config/print.hpp"
 #include "device/cpu_facts.hpp"
 #include "device/torch_library.hpp"
 

@@ -48,11 +48,11 @@ CheckingCommunicator::CheckingCommunicator(std::unique_ptr<Communicator> inner, 
     : inner_(std::move(inner)), agreement_(std::move(agreement)), options_(options) {
   SM_CHECK(agreement_.group().size() == inner_->size() && agreement_.group().rank() == inner_->rank(),
            "the agreement must span the communicator that it checks");
-  family_->push_back(this);
+  family_->members.push_back(this);
 }
 
 CheckingCommunicator::~CheckingCommunicator() {
-  std::erase(*family_, this);
+  std::erase(family_->members, this);
 }
 
 bool CheckingCommunicator::plant(Collective& collective) {
@@ -82,6 +82,7 @@ Ticket CheckingCommunicator::start(const Collective& collective) {
   if (options_.verify && !entry.skipped) {
     agreement_.start(describe(entry.collective, ++num_described_, agreement_.group().world().rank()));
   }
+  entry.place = family_->num_started++;
   queue_.push_back(entry);
   ++issued_;
   broken_ = false;
@@ -92,11 +93,16 @@ Ticket CheckingCommunicator::start(const Collective& collective) {
 void CheckingCommunicator::forward_agreed() {
   while (num_forwarded_ < queue_.size()) {
     Entry& entry = queue_[num_forwarded_];
+    // Ranks see agreements at different times: without this they would start operations of two communicators in unlike orders.
+    if (inner_->needs_one_order() && entry.place != family_->num_forwarded) {
+      return;
+    }
     if (options_.verify && !entry.skipped && !agreement_.next_agreed()) {
       return;
     }
     entry.inner = entry.skipped ? 0 : inner_->start(entry.collective);
     ++num_forwarded_;
+    ++family_->num_forwarded;
   }
 }
 
@@ -125,7 +131,7 @@ void CheckingCommunicator::progress() {
 }
 
 void CheckingCommunicator::progress_others() {
-  for (auto* other : *family_) {
+  for (auto* other : family_->members) {
     if (other != this && !other->broken_) {
       other->progress();
     }
@@ -170,7 +176,7 @@ std::unique_ptr<Communicator> CheckingCommunicator::split(int color, const std::
   auto group = inner_->split(color, name);
   auto checked = std::make_unique<CheckingCommunicator>(std::move(group), agreement_.group().handle().split(color), options_);
   checked->step_ = step_;
-  family_->push_back(checked.get());
+  family_->members.push_back(checked.get());
   checked->family_ = family_;
   return checked;
 }

@@ -35,6 +35,7 @@ class CheckingCommunicator final : public Communicator {
   void wait(Ticket ticket) override;
   void progress() override;
   [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
+  [[nodiscard]] bool needs_one_order() const override { return inner_->needs_one_order(); }
   void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
   void begin_together() override { inner_->begin_together(); }
   void end_together() override { inner_->end_together(); }
@@ -47,8 +48,15 @@ class CheckingCommunicator final : public Communicator {
  private:
   struct Entry {
     Collective collective;
-    Ticket inner = 0;      // once forwarded
-    bool skipped = false;  // by a planted fault
+    Ticket inner = 0;        // once forwarded
+    bool skipped = false;    // by a planted fault
+    std::int64_t place = 0;  // among all that the family started
+  };
+  /// This one and all that are split from the same first one.
+  struct Family {
+    std::vector<CheckingCommunicator*> members;
+    std::int64_t num_started = 0;
+    std::int64_t num_forwarded = 0;
   };
   /// Plants what is due; true if the collective is to be left out.
   [[nodiscard]] bool plant(Collective& collective);
@@ -64,8 +72,7 @@ class CheckingCommunicator final : public Communicator {
   Agreement agreement_;
   CheckingOptions options_;
   std::shared_ptr<std::int64_t> step_ = std::make_shared<std::int64_t>(-1);
-  // This one and all that are split from the same first one.
-  std::shared_ptr<std::vector<CheckingCommunicator*>> family_ = std::make_shared<std::vector<CheckingCommunicator*>>();
+  std::shared_ptr<Family> family_ = std::make_shared<Family>();
   std::int64_t num_gradient_ = 0;
   Ring<Entry> queue_;  // started and not complete; its front has ticket completed_ + 1
   std::size_t num_forwarded_ = 0;

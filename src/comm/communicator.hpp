@@ -121,6 +121,9 @@ class Communicator {
   /// Whether operations run without the host: then `wait` returns at once and holds back later computation instead, and what
   /// `test` finds depends on chance, so that decisions taken by it would differ between runs.
   [[nodiscard]] virtual bool runs_by_itself() const { return false; }
+  /// Whether all ranks must start what they start here and on communicators split from the same first one in one order. Else
+  /// the order matters within each communicator alone.
+  [[nodiscard]] virtual bool needs_one_order() const { return false; }
   /// Copies `bytes` from where buffers lie to the host, once all computation enqueued so far is done; the host waits. Throws as
   /// `wait`. Local.
   virtual void read(void* into, const void* from, std::size_t bytes);

@@ -100,6 +100,7 @@ class CountingCommunicator final : public Communicator {
   void wait(Ticket ticket) override;
   void progress() override;
   [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
+  [[nodiscard]] bool needs_one_order() const override { return inner_->needs_one_order(); }
   void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
   void begin_together() override { inner_->begin_together(); }
   void end_together() override { inner_->end_together(); }

@@ -55,7 +55,8 @@ std::unique_ptr<Communicator> make_nccl([[maybe_unused]] world::World& world, [[
   return std::make_unique<NcclCommunicator>(std::move(host), world, *options.device, "world", options.init_deadline_s);
 #else
   throw base::EnvironmentError(
-      "comm.backend = \"nccl\": this program was built without CUDA; use \"auto\" or \"mpi\", or build where a CUDA toolkit is");
+      "comm.backend = \"nccl\": this program was built without CUDA; use \"auto\" or \"mpi\", or build where a CUDA toolkit "
+      "is");
 #endif
 }
 
@@ -95,7 +96,10 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
     checking = decorated.get();
     made = std::move(decorated);
   }
-  return {std::make_unique<CountingCommunicator>(std::move(made)), checking, nccl ? "nccl" : alone ? "self" : "mpi",
+  return {std::make_unique<CountingCommunicator>(std::move(made)), checking,
+          nccl    ? "nccl"
+          : alone ? "self"
+                  : "mpi",
           options.device};
 }
 

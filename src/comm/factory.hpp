@@ -71,8 +71,8 @@ class CommunicatorStack {
 /// library is another than its header, or if ranks share a device.
 [[nodiscard]] CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options);
 
-/// One rank alone, whatever the world: every rank that calls it works for itself. `device`: where buffers lie; lent; nullptr: host
-/// memory.
+/// One rank alone, whatever the world: every rank that calls it works for itself. `device`: where buffers lie; lent; nullptr:
+/// host memory.
 [[nodiscard]] CommunicatorStack make_self_communicator(device::Device* device = nullptr);
 
 }  // namespace shardmark::comm

@@ -16,7 +16,9 @@ namespace {
 /// The deadline of a world for a while.
 class Deadline {
  public:
-  Deadline(world::World& world, double seconds) : world_(world), before_s_(world.deadline_s()) { world.set_deadline_s(seconds); }
+  Deadline(world::World& world, double seconds) : world_(world), before_s_(world.deadline_s()) {
+    world.set_deadline_s(seconds);
+  }
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
   ~Deadline() { world_.set_deadline_s(before_s_); }

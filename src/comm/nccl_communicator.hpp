@@ -1,6 +1,6 @@
 #pragma once
-// Collectives between devices by NCCL: each communicator has a stream of its own, tied to the computation by events, so that the
-// host only enqueues. Host memory goes over a communicator of host memory beside it, and at once.
+// Collectives between devices by NCCL: each communicator has a stream of its own, tied to the computation by events, so that
+// the host only enqueues. Host memory goes over a communicator of host memory beside it, and at once.
 
 #include <cstdint>
 #include <memory>
@@ -37,6 +37,7 @@ class NcclCommunicator final : public Communicator {
   /// Looks for failures only.
   void progress() override;
   [[nodiscard]] bool runs_by_itself() const override { return true; }
+  [[nodiscard]] bool needs_one_order() const override { return true; }
   void read(void* into, const void* from, std::size_t bytes) override;
   /// Collectives between them leave in one group call.
   void begin_together() override;
@@ -85,7 +86,7 @@ class NcclCommunicator final : public Communicator {
   double init_deadline_s_ = 0;
   std::vector<std::unique_ptr<device::Event>> events_;
   std::vector<device::Event*> free_events_;
-  std::unique_ptr<device::Event> ready_;  // computation so far
+  std::unique_ptr<device::Event> ready_;                  // computation so far
   std::vector<std::unique_ptr<device::Memory>> staging_;  // the last is the one in use, the others may still be read
   std::unique_ptr<device::Stream> stream_;                // before events and memory go, its work ends
   std::unique_ptr<NcclHandle> handle_;

@@ -77,8 +77,8 @@ void NcclCommunicator::enqueue(const Collective& c) {
             "ncclAllReduce");
       return;
     case Operation::reduce_scatter:
-      check(ncclReduceScatter(c.send.data, c.receive.data, count_of(c.receive), type, operation_of(c.reduction),
-                              handle_->get(), cuda(*stream_)),
+      check(ncclReduceScatter(c.send.data, c.receive.data, count_of(c.receive), type, operation_of(c.reduction), handle_->get(),
+                              cuda(*stream_)),
             "ncclReduceScatter");
       return;
     case Operation::all_gather:

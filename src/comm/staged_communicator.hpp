@@ -22,6 +22,8 @@ class StagedCommunicator final : public Communicator {
   [[nodiscard]] bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
   void progress() override {}
+  /// Operations end within `start`.
+  [[nodiscard]] bool needs_one_order() const override { return true; }
   void read(void* into, const void* from, std::size_t bytes) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;
 

@@ -84,7 +84,7 @@ class OwnStream final : public CudaStream {
     int highest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
     check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == Priority::high ? highest : lowest),
-          "cudaStreamCreateWithPriority");
+               "cudaStreamCreateWithPriority");
   }
   OwnStream(const OwnStream&) = delete;
   OwnStream& operator=(const OwnStream&) = delete;
@@ -98,8 +98,7 @@ class OwnStream final : public CudaStream {
 /// From LibTorch's allocator, so that it is counted and nothing asks the driver twice.
 class DeviceMemory final : public Memory {
  public:
-  explicit DeviceMemory(std::size_t bytes)
-      : data_(c10::cuda::CUDACachingAllocator::raw_alloc(bytes)), bytes_(bytes) {}
+  explicit DeviceMemory(std::size_t bytes) : data_(c10::cuda::CUDACachingAllocator::raw_alloc(bytes)), bytes_(bytes) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() override { c10::cuda::CUDACachingAllocator::raw_delete(data_); }
@@ -196,9 +195,8 @@ class CudaDevice final : public Device {
 
 std::unique_ptr<Device> make_cuda_device(int index) {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    throw base::EnvironmentError(
-        fmt::format("LibTorch's CUDA kernels cannot be loaded: {}. Set Torch_DIR to a LibTorch built for CUDA and build again",
-                    dlerror()));
+    throw base::EnvironmentError(fmt::format(
+        "LibTorch's CUDA kernels cannot be loaded: {}. Set Torch_DIR to a LibTorch built for CUDA and build again", dlerror()));
   }
   check_cuda(cudaSetDevice(index), "cudaSetDevice");
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);

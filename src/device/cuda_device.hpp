@@ -1,6 +1,6 @@
 #pragma once
-// A CUDA device: streams, events and memory of CUDA, computation on LibTorch's current stream. Libtorch_cuda.so, half a gigabyte
-// of kernels, is loaded when the first device is taken up, so that runs on the CPU do not carry it.
+// A CUDA device: streams, events and memory of CUDA, computation on LibTorch's current stream. Libtorch_cuda.so, half a
+// gigabyte of kernels, is loaded when the first device is taken up, so that runs on the CPU do not carry it.
 
 #include <cuda_runtime.h>
 

@@ -38,7 +38,8 @@ GemmPeak device_peak(std::string_view device_name, base::DType dtype) {
     const auto at = device_name.find(peak.name);
     // Not part of a longer word: "A10" is none of "A100".
     const auto end = at == std::string_view::npos ? at : at + peak.name.size();
-    const bool whole = at != std::string_view::npos && (end == device_name.size() || device_name[end] == ' ' || device_name[end] == '-');
+    const bool whole =
+        at != std::string_view::npos && (end == device_name.size() || device_name[end] == ' ' || device_name[end] == '-');
     if (whole) {
       const bool bf16 = dtype == base::DType::bf16;
       return {(bf16 ? peak.bf16_tflops : peak.fp32_tflops) * 1e12,

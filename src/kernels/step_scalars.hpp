@@ -19,11 +19,11 @@ struct StepScalars {
 
 /// What an update needs of the steps before: lies beside the states.
 struct UpdateState {
-  std::int64_t steps = 0;        // applied so far, this one included
-  std::int32_t applies = 0;      // this step
-  float coefficient = 1;         // of this step's gradient
-  double bias_correction1 = 1;   // 1 - beta1^steps
-  double bias_correction2 = 1;   // 1 - beta2^steps
+  std::int64_t steps = 0;       // applied so far, this one included
+  std::int32_t applies = 0;     // this step
+  float coefficient = 1;        // of this step's gradient
+  double bias_correction1 = 1;  // 1 - beta1^steps
+  double bias_correction2 = 1;  // 1 - beta2^steps
 };
 
 }  // namespace shardmark::kernels

@@ -25,7 +25,8 @@ void Recorder::end_block() {
   gathered_.resize(pending_.size() * ranks);
   communicator_
       .all_gather(comm::host_buffer(pending_.data(), bytes, base::DType::uint8),
-                  comm::host_buffer(gathered_.data(), bytes * communicator_.size(), base::DType::uint8), comm::Purpose::control, 0)
+                  comm::host_buffer(gathered_.data(), bytes * communicator_.size(), base::DType::uint8), comm::Purpose::control,
+                  0)
       .wait();
   pending_.clear();
   if (communicator_.rank() != 0) {

@@ -35,7 +35,8 @@ class CudaMath final : public FlatMath {
   void finish_norm(kernels::StepScalars* scalars, NormKind kind, const std::uint64_t* gathered, int parts,
                    double clip_norm) const override {
     kernels::finish_norm_device(
-        scalars, {.clip = clip_norm, .gathered = kind == NormKind::exact ? gathered : nullptr, .num_gathered = parts}, stream());
+        scalars, {.clip = clip_norm, .gathered = kind == NormKind::exact ? gathered : nullptr, .num_gathered = parts},
+        stream());
   }
   [[nodiscard]] const kernels::StepScalars* on_host(const kernels::StepScalars* /*scalars*/) const override { return nullptr; }
 

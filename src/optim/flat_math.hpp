@@ -26,8 +26,8 @@ class FlatMath {
  public:
   virtual ~FlatMath() = default;
 
-  /// Copies or adds `from` to `into`, rounding to nearest even where that is narrower; additions are to fp32 only. Equal counts.
-  /// False if some value is known not to be finite: a device tells later, by the norm.
+  /// Copies or adds `from` to `into`, rounding to nearest even where that is narrower; additions are to fp32 only. Equal
+  /// counts. False if some value is known not to be finite: a device tells later, by the norm.
   virtual bool move(Flat into, Flat from, bool add) const = 0;
   /// fp32 to fp32.
   virtual void add(Flat into, Flat from) const = 0;

@@ -103,8 +103,8 @@ void attach(ncclComm& comm) {
 
 /// True once all ranks of a communicator have come.
 bool became_ready(ncclComm& comm) {
-  const bool held = the_fault == NcclFault::init_hangs ||
-                    (the_fault == NcclFault::init_late && shardmark::base::now_s() - comm.made_s < 1.0);
+  const bool held =
+      the_fault == NcclFault::init_hangs || (the_fault == NcclFault::init_late && shardmark::base::now_s() - comm.made_s < 1.0);
   if (comm.ready || held || comm.shared == nullptr || comm.shared->arrived.load() < comm.size) {
     return comm.ready;
   }
@@ -221,7 +221,9 @@ void reduce(const std::byte* parts, int ranks, std::size_t count, ncclRedOp_t op
     auto sum = value(ranks - 1);
     for (int r = ranks - 2; r >= 0; --r) {
       const auto next = value(r);
-      sum = Element::widen(Element::round(operation == ncclSum ? sum + next : operation == ncclMax ? std::max(sum, next) : std::min(sum, next)));
+      sum = Element::widen(Element::round(operation == ncclSum   ? sum + next
+                                          : operation == ncclMax ? std::max(sum, next)
+                                                                 : std::min(sum, next)));
     }
     target[i] = Element::round(sum);
   }
@@ -440,7 +442,8 @@ ncclResult_t ncclBroadcast(const void* from, void* into, std::size_t count, nccl
   return enqueue(*comm, stream, std::move(exchange));
 }
 
-ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return send_or_receive(*comm, stream, {peer, bytes_of(from), count * size_of(type)}, true);
 }
 

@@ -10,14 +10,14 @@ namespace shardmark::testing {
 
 enum class NcclFault : std::uint8_t {
   none,
-  init_hangs,       // initialisation stays in progress for ever
-  init_late,        // for a second
-  async_error,      // a system error in the n-th collective; the other ranks get a remote error
-  silent,           // the n-th collective never ends on this rank, and nobody says why
-  leave,            // this process ends at the n-th collective
-  other_version,    // the loaded library is another than the header's
-  no_id,            // ncclGetUniqueId fails
-  device_in_use     // as NCCL answers when two ranks use one device
+  init_hangs,     // initialisation stays in progress for ever
+  init_late,      // for a second
+  async_error,    // a system error in the n-th collective; the other ranks get a remote error
+  silent,         // the n-th collective never ends on this rank, and nobody says why
+  leave,          // this process ends at the n-th collective
+  other_version,  // the loaded library is another than the header's
+  no_id,          // ncclGetUniqueId fails
+  device_in_use   // as NCCL answers when two ranks use one device
 };
 
 /// Of this rank, for all its communicators; counts from the call on.

@@ -65,7 +65,8 @@ TEST_P(NcclCollectives, AllReduceFastSums) {
 TEST_P(NcclCollectives, ReduceScatterInPlaceAndApart) {
   for (const SumOrder order : {SumOrder::ordered, SumOrder::fast}) {
     const std::int64_t whole = count_ * size_;
-    const Elements values = order == SumOrder::ordered ? rank_values(dtype_, whole, rank_) : small_whole_values(dtype_, whole, rank_);
+    const Elements values =
+        order == SumOrder::ordered ? rank_values(dtype_, whole, rank_) : small_whole_values(dtype_, whole, rank_);
     expect_same(values, [&](comm::Communicator& over, Elements& all) {
       Elements apart(dtype_, count_);
       over.reduce_scatter(all.buffer(), apart.buffer(), Purpose::gradient, 1, order).wait();
@@ -114,14 +115,16 @@ TEST_P(NcclCollectives, Moves) {
   for (int shift = 0; shift < size_; ++shift) {
     expect_same(mine, [&](comm::Communicator& over, Elements& values) {
       Elements from = mine;
-      comm::Collective ring{.operation = comm::Operation::send_receive, .send = from.buffer(), .receive = values.buffer(), .root = shift};
+      comm::Collective ring{
+          .operation = comm::Operation::send_receive, .send = from.buffer(), .receive = values.buffer(), .root = shift};
       over.wait(over.start(ring));
     });
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(TypesAndCounts, NcclCollectives,
-                         ::testing::Combine(::testing::Values(DType::fp32, DType::bf16, DType::fp64, DType::int64, DType::uint8),
+                         ::testing::Combine(::testing::Values(DType::fp32, DType::bf16, DType::fp64, DType::int64,
+                                                              DType::uint8),
                                             // Nothing, one, a prime, and more than a chunk of the double in each part.
                                             ::testing::Values(0, 1, 31, 70'001)));
 
