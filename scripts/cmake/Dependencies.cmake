@@ -18,6 +18,11 @@ endif()
 add_library(sm_hdf5 INTERFACE)
 target_include_directories(sm_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(sm_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+# A static HDF5 does not bring what it uses itself.
+if("${HDF5_C_LIBRARIES}" MATCHES "libhdf5[^;]*\\.a")
+  find_package(ZLIB REQUIRED)
+  target_link_libraries(sm_hdf5 INTERFACE ZLIB::ZLIB ${CMAKE_DL_LIBS} m)
+endif()
 target_compile_definitions(sm_hdf5 INTERFACE ${HDF5_C_DEFINITIONS})
 
 if(SM_TRAIN)
