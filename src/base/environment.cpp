@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.hpp"
 
@@ -31,6 +33,12 @@ std::optional<long> environment_number(const std::string& name) {
     throw EnvironmentError(fmt::format("environment variable {} = \"{}\" is not a whole number", name, *text));
   }
   return value;
+}
+
+void set_environment_variable(const std::string& name, const std::string& value) {
+  if (setenv(name.c_str(), value.c_str(), 1) != 0) {
+    throw EnvironmentError(fmt::format("environment variable {} cannot be set: {}", name, std::strerror(errno)));
+  }
 }
 
 std::vector<std::pair<std::string, std::string>> environment_by_prefix(std::span<const std::string_view> prefixes) {

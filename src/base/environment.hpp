@@ -1,5 +1,5 @@
 #pragma once
-// The only place that reads environment variables. Which variables a record may carry is decided here too.
+// The only place that reads or sets environment variables. Which variables a record may carry is decided here too.
 
 #include <optional>
 #include <span>
@@ -15,6 +15,10 @@ namespace shardmark::base {
 
 /// The variable as a whole number; absent if not set. Throws EnvironmentError if it is not a number.
 [[nodiscard]] std::optional<long> environment_number(const std::string& name);
+
+/// For libraries that take their settings from the environment only, before their first call. Not safe while another thread may
+/// read the environment. Throws EnvironmentError if the system refuses the name.
+void set_environment_variable(const std::string& name, const std::string& value);
 
 /// Variables whose names begin with one of the prefixes, sorted by name; never one whose name hints at a secret.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> environment_by_prefix(

@@ -34,6 +34,18 @@ TEST(Environment, EmptyIsNotSet) {
   EXPECT_EQ(environment_variable("SHARDMARK_TEST_SET"), " x=y ");
 }
 
+TEST(Environment, WhatIsSetIsRead) {
+  const Variable before("SHARDMARK_TEST_SET", "old");
+  set_environment_variable("SHARDMARK_TEST_SET", "new");
+  EXPECT_EQ(environment_variable("SHARDMARK_TEST_SET"), "new");
+  try {
+    set_environment_variable("SHARDMARK=TEST", "x");
+    FAIL() << "no such name can be set";
+  } catch (const EnvironmentError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("SHARDMARK=TEST cannot be set"));
+  }
+}
+
 TEST(Environment, Numbers) {
   const auto number = [](const char* text) {
     const Variable variable("SHARDMARK_TEST_NUMBER", text);
