@@ -96,6 +96,7 @@ struct CommSection {
   double deadline_s = 0;
   double init_deadline_s = 0;
   bool check = true;
+  bool allow_slow_path = false;
 };
 struct MeasureSection {
   std::int64_t warmup_steps = 0;

@@ -89,6 +89,7 @@ TEST(Layers, DefaultsAreTheFirstAcceptedValues) {
   EXPECT_EQ(config.comm.deadline_s, 600);
   EXPECT_EQ(config.comm.init_deadline_s, 600);
   EXPECT_TRUE(config.comm.check);
+  EXPECT_FALSE(config.comm.allow_slow_path);
   EXPECT_EQ(config.measure.warmup_steps, 3);
   EXPECT_EQ(config.measure.steps, 20);
   EXPECT_EQ(config.measure.blocks, 5);
