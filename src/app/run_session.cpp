@@ -16,6 +16,7 @@
 #include "app/run_facts.hpp"
 #include "app/run_telemetry.hpp"
 #include "app/run_trace.hpp"
+#include "app/run_transport.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -103,8 +104,9 @@ class Session {
     recorder.set_energy_counter([this] { return telemetry_->energy_j(); });
     init_s_ = base::now_s() - start_s_;
     telemetry_->start();
-    const train::Outcome outcome = trainer.run();
+    train::Outcome outcome = trainer.run();
     export_parameters();
+    write_transports(outcome);
     const bool passed = std::ranges::all_of(outcome.checks, &train::Check::passed);
     write_results(outcome, recorder, passed);
     telemetry_->write(writer_.get());
@@ -208,6 +210,17 @@ class Session {
       save_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     }
     save_s_ = base::now_s() - start;
+  }
+
+  /// Which way messages went, and a check of it where NCCL carried them.
+  void write_transports(train::Outcome& outcome) {
+    if (const auto transports = communication_->nccl_transports()) {
+      const RunTransport transport(world_, *transports, nodes_of(world_));
+      transport.write(writer_.get());
+      if (auto check = transport.check(config_.comm.allow_slow_path)) {
+        outcome.checks.push_back(std::move(*check));
+      }
+    }
   }
 
   void write_results(const train::Outcome& outcome, const metrics::Recorder& recorder, bool passed) {

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "base/error.hpp"
 #include "comm/checking_communicator.hpp"
 #include "comm/mpi_communicator.hpp"
@@ -24,7 +25,23 @@ void CommunicatorStack::set_step(std::int64_t step) {
   }
 }
 
+std::optional<NcclTransports> CommunicatorStack::nccl_transports() const {
+  if (!nccl_log_) {
+    return std::nullopt;
+  }
+  return NcclTransports{nccl_log_->problem(), parse_transport_log(nccl_log_->text())};
+}
+
 namespace {
+
+/// What NCCL takes from the environment, before its first call. Its threads read there too, so nothing is set later.
+DebugLog set_up_nccl_environment() {
+  // Communicators are used from one host queue: devices start their work in its order, so that two never wait for each other.
+  if (!base::environment_variable("NCCL_LAUNCH_ORDER_IMPLICIT")) {
+    base::set_environment_variable("NCCL_LAUNCH_ORDER_IMPLICIT", "1");
+  }
+  return {};
+}
 
 /// Collective: every rank's device is its own, or sharing was asked for.
 void check_devices(world::World& world, const FactoryOptions& options) {
@@ -63,12 +80,13 @@ std::unique_ptr<Communicator> make_nccl([[maybe_unused]] world::World& world, [[
 }  // namespace
 
 CommunicatorStack::CommunicatorStack(std::unique_ptr<CountingCommunicator> top, CheckingCommunicator* checking,
-                                     std::string backend, device::Device* device)
+                                     std::string backend, device::Device* device, std::optional<DebugLog> nccl_log)
     : host_(device == nullptr ? device::make_host_device() : nullptr),
       device_(device == nullptr ? host_.get() : device),
       top_(std::move(top)),
       checking_(checking),
-      backend_(std::move(backend)) {}
+      backend_(std::move(backend)),
+      nccl_log_(std::move(nccl_log)) {}
 
 CommunicatorStack make_communicator(world::World& world, const FactoryOptions& options) {
   const bool nccl = options.backend == "nccl" || (options.backend == "auto" && options.device != nullptr);
@@ -84,7 +102,9 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
   } else {
     made = std::make_unique<MpiCommunicator>(CommHandle::duplicate(world), "world", MpiOptions{});
   }
+  std::optional<DebugLog> nccl_log;
   if (nccl) {
+    nccl_log = set_up_nccl_environment();
     made = make_nccl(world, options, std::move(made));
   } else if (options.device != nullptr) {
     made = std::make_unique<StagedCommunicator>(std::move(made), *options.device);
@@ -100,7 +120,7 @@ CommunicatorStack make_communicator(world::World& world, const FactoryOptions& o
           nccl    ? "nccl"
           : alone ? "self"
                   : "mpi",
-          options.device};
+          options.device, std::move(nccl_log)};
 }
 
 CommunicatorStack make_self_communicator(device::Device* device) {

@@ -11,6 +11,8 @@
 #include "base/fault.hpp"
 #include "comm/communicator.hpp"
 #include "comm/counting_communicator.hpp"
+#include "comm/debug_log.hpp"
+#include "comm/transport_log.hpp"
 #include "device/device.hpp"
 
 namespace shardmark::world {
@@ -35,12 +37,18 @@ struct FactoryOptions {
   double init_deadline_s = 600;   // of NCCL
 };
 
+/// Which way NCCL's messages go, by its own log.
+struct NcclTransports {
+  std::string unknown_because;  // "" if they are known
+  TransportLog log;             // of the communicator over the world: its ranks are the world's
+};
+
 /// Counting over checking (where there is one) over the implementation.
 class CommunicatorStack {
  public:
-  /// `device`: nullptr for host memory.
+  /// `device`: nullptr for host memory. `nccl_log`: where NCCL carries the messages.
   CommunicatorStack(std::unique_ptr<CountingCommunicator> top, CheckingCommunicator* checking, std::string backend,
-                    device::Device* device = nullptr);
+                    device::Device* device = nullptr, std::optional<DebugLog> nccl_log = std::nullopt);
 
   [[nodiscard]] Communicator& communicator() { return *top_; }
   /// The implementation alone, neither counted nor checked: only where nothing is checked.
@@ -53,6 +61,8 @@ class CommunicatorStack {
   /// What carries the messages: "nccl", "mpi", or "self" with one rank.
   [[nodiscard]] const std::string& backend() const { return backend_; }
   [[nodiscard]] bool checked() const { return checking_ != nullptr; }
+  /// Absent where NCCL carries nothing. NCCL connects two ranks when they first need each other: ask after the collectives.
+  [[nodiscard]] std::optional<NcclTransports> nccl_transports() const;
   /// Where buffers lie.
   [[nodiscard]] device::Device& device() { return *device_; }
   /// The training step that planted faults count by.
@@ -64,6 +74,7 @@ class CommunicatorStack {
   std::unique_ptr<CountingCommunicator> top_;
   CheckingCommunicator* checking_;
   std::string backend_;
+  std::optional<DebugLog> nccl_log_;
 };
 
 /// Collective over the world; `world` must outlive the stack. One rank needs no messages: it gets a SelfCommunicator.

@@ -68,8 +68,11 @@ Table health_table() {
 Table transport_table() {
   return TableBuilder("transport", sizeof(TransportRow), "path of messages to each peer, where known")
       .SM_COLUMN(TransportRow, rank, "1", "world rank", "MPI")
-      .SM_COLUMN(TransportRow, peer, "1", "world rank of the other side", "MPI")
-      .SM_COLUMN(TransportRow, path, "", "P2P, SHM, IB, socket, plugin or unknown", "communicator")
+      .SM_COLUMN(TransportRow, peer, "1", "world rank of the other side, -1 if no path is known", "MPI")
+      .SM_COLUMN(
+          TransportRow, path, "", "P2P, SHM, IB, socket, plugin or unknown", "NCCL's log", "",
+          "one row per path: channels to one peer may differ; ranks that never needed each other have none; empty over MPI; "
+          "unknown where the user directs NCCL's log by NCCL_DEBUG")
       .take();
 }
 

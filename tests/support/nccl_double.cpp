@@ -21,6 +21,7 @@
 #include "base/error.hpp"
 #include "device/host_device.hpp"
 #include "kernels/element.hpp"
+#include "tests/support/nccl_double_log.hpp"
 
 namespace shardmark::testing {
 namespace {
@@ -84,6 +85,7 @@ struct ncclComm {
   int num_splits = 0;
   ncclComm* splitting = nullptr;  // the communicator that a split under way makes
   int split_color = 0;
+  bool connected = false;
   std::atomic<int> async{ncclSuccess};
   std::atomic<bool> aborted{false};
   std::atomic<std::int64_t> under_way{0};  // exchanges enqueued and not ended
@@ -132,6 +134,7 @@ void finish_split(ncclComm& comm) {
     made.rank = members[i].second == comm.rank ? static_cast<int>(i) : made.rank;
   }
   made.name = fmt::format("{}-{}-{}", comm.name, split, comm.split_color);
+  log_nccl_split(made.rank, made.size, comm.rank);
   attach(made);
 }
 
@@ -187,6 +190,9 @@ ncclResult_t enqueue(ncclComm& comm, cudaStream_t stream, Exchange exchange) {
     comm.async.store(ncclSystemError);
   }
   const bool never_ends = due && the_fault == NcclFault::silent;
+  if (!std::exchange(comm.connected, true)) {  // as NCCL: at the first use
+    log_nccl_paths(comm.rank, comm.size);
+  }
   comm.under_way.fetch_add(1);
   reinterpret_cast<shardmark::device::HostStream*>(stream)->enqueue(
       [&comm, never_ends, shared = std::make_shared<Exchange>(std::move(exchange))](const std::stop_token& stopping) {
@@ -342,6 +348,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   (*comm)->name = id.internal;
   (*comm)->rank = rank;
   (*comm)->size = ranks;
+  log_nccl_init(rank, ranks, (*comm)->name);
   attach(**comm);
   return ncclInProgress;
 }
