@@ -12,6 +12,7 @@
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "app/open_record.hpp"
+#include "base/text.hpp"
 #include "record/schema.hpp"
 
 namespace shardmark::app {
@@ -74,17 +75,22 @@ std::string slowest_rank(const record::Record& record) {
                      fastest->second / static_cast<double>(timed) * 1e3);
 }
 
+const std::vector<std::string> kTables{"ranks",  "environment", "config_keys", "steps",     "memory", "collectives",
+                                       "checks", "telemetry",   "health",      "transport", "comm"};
+
+std::string table_names() {
+  return "overview, " + base::join(kTables, ", ");
+}
+
 base::ExitCode show(const std::string& file, const std::string& format_name, const std::string& table_name) {
   const auto format = analysis::parse_format(format_name);
   const auto record = open_record(file);
   std::map<std::string, TextTable> tables{{"overview", overview(record)}};
-  for (const char* name : {"ranks", "environment", "config_keys", "steps", "memory", "collectives", "checks", "comm"}) {
+  for (const auto& name : kTables) {
     tables.emplace(name, analysis::text_table(record, name));
   }
   if (!tables.contains(table_name) && table_name != "") {
-    throw base::ConfigError(
-        "--table " + table_name +
-        ": accepted are overview, ranks, environment, config_keys, steps, memory, collectives, checks, comm");
+    throw base::ConfigError("--table " + table_name + ": accepted are " + table_names());
   }
   if (!table_name.empty() || format != analysis::Format::table) {
     fmt::print("{}", analysis::render(tables.at(table_name.empty() ? "overview" : table_name), format));
@@ -112,8 +118,7 @@ void add_show_command(CLI::App& program, Action& chosen) {
   auto arguments = std::make_shared<Arguments>();
   command->add_option("file", arguments->file, "a record, also FILE.h5.partial")->required();
   command->add_option("--format", arguments->format, "table, json, csv or md");
-  command->add_option("--table", arguments->table,
-                      "one table: overview, ranks, environment, config_keys, steps, memory, collectives, checks, comm");
+  command->add_option("--table", arguments->table, "one table: " + table_names());
   command->callback(
       [&chosen, arguments] { chosen = [arguments] { return show(arguments->file, arguments->format, arguments->table); }; });
 }

@@ -143,6 +143,16 @@ def test_compare_refuses_unlike_records(program):
     assert done.returncode == 0 and all(row["ratio"] > 0 for row in json.loads(done.stdout)["rows"])
 
 
+def test_show_knows_the_tables_of_the_machine(program):
+    """They are empty on the CPU over MPI, and still shown."""
+    path = program.train(1, "mlp", "tables", *QUICK)
+    for name, head in (("transport", "rank,peer,path"), ("health", "rank,counter,before,after"), ("telemetry", "rank,time_s,power_w")):
+        done = program.alone("show", path, "--table", name, "--format", "csv")
+        assert done.returncode == 0 and done.stdout.startswith(head), done.stderr
+    refused = program.alone("show", path, "--table", "transports")
+    assert refused.returncode == 2 and "accepted are overview, ranks, " in refused.stderr and "transport, comm" in refused.stderr
+
+
 def test_show_in_every_form_with_any_text(program):
     """A bar, a comma, quotes and a line end; and half a character, as other programs' files may hold."""
     path = program.train(1, "mlp", "texts", *QUICK)
