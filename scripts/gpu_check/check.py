@@ -196,9 +196,12 @@ class Check:
         self.page["state"] = state
         self.write()
         bad = [step["name"] for step in self.page["steps"] if step["status"] in ("failed", "timed out", "stopped")]
-        print(f"gpu_check: {state}; {len(bad)} step(s) did not pass{': ' + ', '.join(bad) if bad else ''}; "
-              f"page: {self.folder / 'summary.md'}", flush=True)
-        return 1 if bad or state != "finished" else 0
+        left = [step["name"] for step in self.page["steps"] if step["status"] == "not run"]
+        passed = sum(step["status"] == "passed" for step in self.page["steps"])
+        print(f"gpu_check: {state}; {passed} step(s) passed, {len(bad)} did not pass{': ' + ', '.join(bad) if bad else ''}, "
+              f"{len(left)} NOT RUN{': ' + ', '.join(left) if left else ''}; page: {self.folder / 'summary.md'}", flush=True)
+        # What was not run proves nothing, so it is no success either.
+        return 1 if bad or left or state != "finished" else 0
 
 
 def load_plan(path):

@@ -73,7 +73,7 @@ def test_a_step_that_hangs_is_killed_at_its_limit_and_the_next_one_runs(tmp_path
     assert steps["next"]["status"] == "passed"
     assert (tmp_path / "out/logs/next.txt").read_text() == "here\n"
     assert processes_with(mark) == []
-    assert "1 step(s) did not pass: hangs" in text
+    assert "1 step(s) passed, 1 did not pass: hangs, 0 NOT RUN" in text
 
 
 def test_sigterm_leaves_a_complete_page(tmp_path, check):
@@ -101,6 +101,13 @@ def test_steps_that_no_longer_fit_are_listed(tmp_path, check):
     assert code == 1
     assert "what was left of the whole limit" in steps["long"]["reason"]
     assert (steps["late"]["status"], steps["late"]["reason"]) == ("not run", "no time left")
+
+
+def test_what_was_not_run_is_no_success(tmp_path, check):
+    code, text, _ = check([dict(name="first", limit_s=9, command="true"),
+                           dict(name="late", limit_s=900, least_s=900, command="true")], "--limit", "16")
+    assert code == 1 and "1 step(s) passed, 0 did not pass, 1 NOT RUN: late" in text
+    assert page(tmp_path)[1]["late"]["reason"] == "no time left"
 
 
 def test_failures_skips_and_what_depends_on_them(tmp_path, check):
