@@ -18,7 +18,9 @@ Table comm_table() {
                  "world, node (the ranks of a node) or across (one rank per node); with --pairs the nodes, or ranks, that "
                  "took part",
                  "--group", "", "node and across: all such groups run at the same time")
-      .SM_COLUMN(CommRow, backend, "", "what carries the messages: nccl between CUDA devices, mpi between hosts, self where the world is one rank", "communicator")
+      .SM_COLUMN(CommRow, backend, "",
+                 "what carries the messages: nccl between CUDA devices, mpi between hosts, self where the world is one rank",
+                 "communicator")
       .SM_COLUMN(CommRow, ranks, "1", "ranks of a group", "MPI")
       .SM_COLUMN(CommRow, dtype, "", "type of the elements", "--dtype")
       .SM_COLUMN(CommRow, reduction, "", "sum, max or min; empty where nothing is reduced", "--reduction")
