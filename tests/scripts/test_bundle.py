@@ -201,8 +201,12 @@ def small_bundle(tmp_path, spoil=False):
 
 
 def use(tmp_path, tools, bundle, **variables):
+    """In a tree of its own: the script makes build/ forget libraries that it replaces, and that may not be this tree's build/."""
+    tree = tmp_path / "tree"
+    if not tree.exists():
+        shutil.copytree(SOURCE / "scripts", tree / "scripts")
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "SHARDMARK_DEPS": str(tmp_path / "deps"), "JOBS": "1", **variables}
-    result = subprocess.run([shutil.which("bash"), str(SOURCE / "scripts/bundle/use.sh"), str(bundle)], env=environment, text=True,
+    result = subprocess.run([shutil.which("bash"), str(tree / "scripts/bundle/use.sh"), str(bundle)], env=environment, text=True,
                             capture_output=True, timeout=120)
     return result.returncode, result.stderr
 
@@ -257,6 +261,20 @@ def test_libraries_are_built_once_and_env_names_them(tmp_path, tools, torch_dir)
     shutil.rmtree(prefix)
     code, text = use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir), MPI_HOME=f"{prefix}/openmpi", HDF5_ROOT=str(prefix))
     assert code == 0 and "building" in text
+
+
+def test_a_build_folder_with_other_libraries_is_configured_anew_and_one_with_these_is_kept(tmp_path, tools, torch_dir):
+    with_compiler(tools)
+    bundle = small_bundle(tmp_path)
+    cache = tmp_path / "tree/build/CMakeCache.txt"
+    for fmt, kept in (("/usr/lib/cmake/fmt", False), (tmp_path / "deps/prefix/lib/cmake/fmt", True)):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        if not (tmp_path / "tree/scripts").exists():
+            shutil.copytree(SOURCE / "scripts", tmp_path / "tree/scripts")
+        cache.write_text(f"fmt_DIR:PATH={fmt}\n")
+        code, text = use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir))
+        assert code == 0, text
+        assert cache.exists() == kept and ("configured anew" in text) != kept
 
 
 def test_a_library_that_does_not_build_is_named_and_tried_again(tmp_path, tools, torch_dir):
