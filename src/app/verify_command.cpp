@@ -115,7 +115,11 @@ class Verification {
     for (const auto& [key, value] : variant.sets) {
       config::set_value(config, key, value, "verify");
     }
-    auto stack = comm::make_communicator(world_, device_.communicator_options(config, &faults_));
+    auto options = device_.communicator_options(config, &faults_);
+    if (device_.get() == nullptr) {
+      options.check = true;  // what is proved is checked, whatever the configuration says
+    }
+    auto stack = comm::make_communicator(world_, options);
     return run_cell(config, stack, false, faults_);
   }
 
