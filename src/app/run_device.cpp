@@ -16,6 +16,7 @@ namespace shardmark::app {
 
 RunDevice::RunDevice(world::World& world) {
   auto found = device::cuda_devices();
+  driver_cuda_ = found.driver_cuda;
 #ifndef SM_WITH_CUDA
   if (!found.devices.empty()) {
     base::log_warning("this program was built without CUDA: it trains on the CPU beside " +

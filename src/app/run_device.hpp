@@ -23,6 +23,8 @@ class RunDevice {
   /// nullptr: host memory.
   [[nodiscard]] device::Device* get() const { return device_.get(); }
   [[nodiscard]] const device::CudaDevice& facts() const { return facts_; }
+  /// The newest CUDA that the driver supports, as 13000; 0 without a driver.
+  [[nodiscard]] int driver_cuda() const { return driver_cuda_; }
   /// Several ranks of this run may use one device: right results, no throughput.
   [[nodiscard]] bool may_be_shared() const { return may_be_shared_; }
   /// What MFU is measured against: the device's stated peak, or the host's measured one.
@@ -33,6 +35,7 @@ class RunDevice {
  private:
   std::unique_ptr<device::Device> device_;
   device::CudaDevice facts_;
+  int driver_cuda_ = 0;
   bool may_be_shared_ = false;
 };
 

@@ -97,7 +97,7 @@ std::vector<record::EnvironmentRow> make_environment(const std::string& planted_
   add("nccl_library", comm::nccl_version_text(nccl.loaded));
   add("cuda_built", device::torch_build_setting("CUDA_VERSION"));
   if (device.get() != nullptr) {
-    add("cuda_driver", fmt::format("{}", device::cuda_devices().driver_cuda));
+    add("cuda_driver", fmt::format("{}", device.driver_cuda()));
     add("shared_device", device.may_be_shared() ? "1" : "0");
   }
   add("data", data_source);

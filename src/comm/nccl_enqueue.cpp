@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "comm/nccl_communicator.hpp"
 #include "comm/nccl_stream_kernels.hpp"
+#include "comm/tree_operation.hpp"
 
 namespace shardmark::comm {
 namespace {
@@ -30,15 +31,6 @@ ncclRedOp_t operation_of(Reduction reduction) {
     case Reduction::min: return ncclMin;
   }
   throw base::InvariantError("a reduction that NCCL does not know");
-}
-
-kernels::TreeOperation tree_operation_of(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::sum: return kernels::TreeOperation::sum;
-    case Reduction::max: return kernels::TreeOperation::max;
-    case Reduction::min: return kernels::TreeOperation::min;
-  }
-  throw base::InvariantError("a reduction without a tree");
 }
 
 std::size_t count_of(const Buffer& buffer) {
@@ -133,7 +125,7 @@ void NcclCommunicator::enqueue_ordered(const Collective& c) {
     if (c.receive.dtype != whole.dtype) {
       tree_sum_widened_on(*stream_, each, static_cast<float*>(out), elements);
     } else {
-      tree_reduce_on(*stream_, each, out, elements, whole.dtype, tree_operation_of(c.reduction));
+      tree_reduce_on(*stream_, each, out, elements, whole.dtype, tree_operation(c.reduction));
     }
   };
   if (c.operation == Operation::all_reduce && count_of(whole) % ranks != 0) {

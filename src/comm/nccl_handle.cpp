@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstring>
 #include <exception>
 
 #include "base/log.hpp"
@@ -32,7 +30,7 @@ NcclHandle::NcclHandle(Communicator& group, const std::string& who, const device
     invitation.result = ncclGetUniqueId(&invitation.id);
   }
   group
-      .broadcast({&invitation, static_cast<std::int64_t>(sizeof invitation), base::DType::uint8, Place::host}, 0,
+      .broadcast(host_buffer(&invitation, static_cast<std::int64_t>(sizeof invitation), base::DType::uint8), 0,
                  Purpose::control, 0)
       .wait();
   if (invitation.result != ncclSuccess) {

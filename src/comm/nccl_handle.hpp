@@ -4,7 +4,6 @@
 
 #include <nccl.h>
 
-#include <functional>
 #include <string>
 
 #include "comm/communicator.hpp"

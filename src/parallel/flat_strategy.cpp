@@ -9,7 +9,6 @@
 #include "base/error.hpp"
 #include "device/torch_device.hpp"
 #include "parallel/comm_buffer.hpp"
-#include "parallel/gradient_norm.hpp"
 #include "parallel/handshake.hpp"
 #include "parallel/plan_technique.hpp"
 
@@ -197,17 +196,12 @@ void FlatStrategy::end_micro_step() {
 }
 
 GradientSummary FlatStrategy::finish_gradients() {
-  parameters_->end_micro_steps();
-  gradients_->finish();
-  std::vector<torch::Tensor> parts;
-  for (std::size_t g = 0; g < num_trainable_groups_; ++g) {
-    parts.push_back(groups_[g].owned_gradient);
-  }
-  const auto [norm, finite] = gradient_norm(parts, scatter_.get(), options_.order);
+  optim::StepScalars scalars;
+  finish_gradients(&scalars, 0);
   GradientSummary summary;
-  summary.norm = norm;
-  summary.finite = finite;
-  if (!finite) {
+  summary.norm = scalars.norm;
+  summary.finite = scalars.finite != 0;
+  if (!summary.finite) {
     summary.nonfinite = describe_nonfinite();
   }
   return summary;

@@ -38,7 +38,7 @@ optim::StepScalars* DeferredSteps::scalars_of(std::int64_t step) const {
 }
 
 optim::StepScalars* DeferredSteps::begin_step() {
-  SM_CHECK(!full(), "more steps than there is room for between two reads");
+  SM_CHECK(num_steps_ < capacity_, "more steps than there is room for between two reads");
   memory_.select(0, num_steps_).zero_();
   ++num_steps_;
   return scalars_of(num_steps_ - 1);
@@ -54,12 +54,12 @@ void DeferredSteps::mark() {
   ++num_marks_;
 }
 
-DeferredSteps::Times DeferredSteps::times_of(std::int64_t step) {
+StepTimes DeferredSteps::times_of(std::int64_t step) {
   const auto between = [&](std::int64_t from, std::int64_t to) {
     return device_.seconds_between(*marks_[static_cast<std::size_t>(from)], *marks_[static_cast<std::size_t>(to)]);
   };
   const std::int64_t start = step * marks_per_step_;  // the end of the step before
-  Times times;
+  StepTimes times;
   for (std::int64_t micro = 0; micro < micro_steps_; ++micro) {
     const std::int64_t begin = start + 3 * micro;
     times.data_s += between(begin, begin + 1);

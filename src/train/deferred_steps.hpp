@@ -14,14 +14,15 @@
 
 namespace shardmark::train {
 
+struct StepTimes {
+  double data_s = 0, forward_s = 0, backward_s = 0, optimizer_s = 0, total_s = 0;
+};
+
 class DeferredSteps {
  public:
-  struct Times {
-    double data_s = 0, forward_s = 0, backward_s = 0, optimizer_s = 0, total_s = 0;
-  };
   struct Step {
     optim::StepScalars scalars;
-    Times times;
+    StepTimes times;
   };
 
   /// Room for `capacity` steps of so many micro-steps between two reads. Both are lent.
@@ -36,13 +37,12 @@ class DeferredSteps {
   /// Marks, in this order: per micro-step the ends of loading, forward and backward, then of the reductions, then of the step.
   void mark();
   [[nodiscard]] at::Device device() const { return memory_.device(); }
-  [[nodiscard]] bool full() const { return num_steps_ == capacity_; }
   /// Waits for the device and hands out all steps since the last call, oldest first. Throws as Communicator::wait.
   [[nodiscard]] std::vector<Step> collect();
 
  private:
   [[nodiscard]] optim::StepScalars* scalars_of(std::int64_t step) const;
-  [[nodiscard]] Times times_of(std::int64_t step);
+  [[nodiscard]] StepTimes times_of(std::int64_t step);
 
   device::Device& device_;
   comm::Communicator& communicator_;

@@ -169,9 +169,7 @@ void Trainer::finish_deferred(std::int64_t step, std::int64_t block) {
   device::set_memory_phase(MemoryPhase::optimizer);
   result_.lr = learning_rate(config.schedule, config.optimizer.lr, step, total_steps_);
   parts_.strategy.update(result_.lr, scalars_);
-  if (const auto element = parts_.faults.due(FaultPhase::optimizer, step, FaultKind::bitflip)) {
-    parts_.strategy.flip_bit(element->empty() ? 0 : std::stol(*element));
-  }
+  plant_bitflip(step);
   parts_.strategy.end_step();
   deferred_->mark();
   auto row = row_of(step, block);
@@ -188,18 +186,13 @@ void Trainer::collect_deferred() {
   SM_CHECK(rows.size() == steps.size(), "a deferred step without a row");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto& [scalars, times] = steps[i];
-    auto row = rows[i];
-    row.data_s = times.data_s;
-    row.forward_s = times.forward_s;
-    row.backward_s = times.backward_s;
-    row.optimizer_s = times.optimizer_s;
-    row.total_s = times.total_s;
+    const auto& row = rows[i];
     result_.loss = scalars.loss;
     result_.gradient = {scalars.norm, scalars.finite != 0, "the gradient of the global batch"};
     result_.applied = scalars.applied != 0;
     result_.lr = row.lr;
     last_finite_ = result_.applied;
-    add_row(row, base::now_s());
+    add_row(row, times, base::now_s());
     check_finite(row.step);
   }
   std::int64_t stop = stop_requested() ? 1 : 0;
@@ -302,6 +295,10 @@ void Trainer::apply_update(std::int64_t step) {
   const double clip = config.optimizer.clip_norm;
   const auto coefficient = clip > 0 ? static_cast<float>(std::min(1.0, clip / (gradient.norm + 1e-6))) : 1.0F;
   parts_.strategy.update(result_.lr, coefficient);
+  plant_bitflip(step);
+}
+
+void Trainer::plant_bitflip(std::int64_t step) {
   if (const auto element = parts_.faults.due(FaultPhase::optimizer, step, FaultKind::bitflip)) {
     parts_.strategy.flip_bit(element->empty() ? 0 : std::stol(*element));
   }
@@ -321,24 +318,25 @@ record::StepRow Trainer::row_of(std::int64_t step, std::int64_t block) const {
   return row;
 }
 
-void Trainer::record_step(std::int64_t step, std::int64_t block, const StepTimes& times) {
+void Trainer::record_step(std::int64_t step, std::int64_t block, StepTimes& times) {
   record::StepRow row = row_of(step, block);
+  row.comm_exposed_s = parts_.communication.counts().exposed_s() - exposed_mark_s_;
+  exposed_mark_s_ = parts_.communication.counts().exposed_s();
+  const double now = base::now_s();
+  times.total_s = now - step_end_s_;
+  trace(base::TraceKind::step, &TraceNames::step, step_end_s_, now);
+  set_trace_step(-1);
+  step_end_s_ = now;
+  add_row(row, times, now);
+  check_finite(step);
+}
+
+void Trainer::add_row(record::StepRow row, const StepTimes& times, double now_s) {
   row.data_s = times.data_s;
   row.forward_s = times.forward_s;
   row.backward_s = times.backward_s;
   row.optimizer_s = times.optimizer_s;
-  row.comm_exposed_s = parts_.communication.counts().exposed_s() - exposed_mark_s_;
-  exposed_mark_s_ = parts_.communication.counts().exposed_s();
-  const double now = base::now_s();
-  row.total_s = now - step_end_s_;
-  trace(base::TraceKind::step, &TraceNames::step, step_end_s_, now);
-  set_trace_step(-1);
-  step_end_s_ = now;
-  add_row(row, now);
-  check_finite(step);
-}
-
-void Trainer::add_row(record::StepRow row, double now_s) {
+  row.total_s = times.total_s;
   SM_CHECK(row.total_s > 0, "the clock went backwards");
   row.loss = result_.loss;
   row.grad_norm = result_.gradient.norm;
@@ -356,12 +354,7 @@ void Trainer::check_finite(std::int64_t step) {
     return;
   }
   progress_.finish();
-  unfinished_.clear();  // steps after it are void
-  if (!deferred_) {
-    end_block();
-  } else {
-    parts_.recorder.end_block();
-  }
+  end_block();  // deferred steps after this one are void
   throw base::NumericsError(fmt::format(
       "step {}: {}; the run stops (numerics.on_nonfinite = \"fail\"). Lower optimizer.lr, set "
       "optimizer.clip_norm, or look at the data",

@@ -68,9 +68,6 @@ class Trainer {
   [[nodiscard]] Outcome run();
 
  private:
-  struct StepTimes {
-    double data_s = 0, forward_s = 0, backward_s = 0, optimizer_s = 0;
-  };
   struct StepResult {
     double loss = 0;
     parallel::GradientSummary gradient;
@@ -100,9 +97,10 @@ class Trainer {
   [[nodiscard]] comm::Pending start_control(std::int64_t step);
   void apply_update(std::int64_t step);
   [[nodiscard]] record::StepRow row_of(std::int64_t step, std::int64_t block) const;
-  void record_step(std::int64_t step, std::int64_t block, const StepTimes& times);
+  void plant_bitflip(std::int64_t step);
+  void record_step(std::int64_t step, std::int64_t block, StepTimes& times);
   /// `result_` is the row's step's.
-  void add_row(record::StepRow row, double now_s);
+  void add_row(record::StepRow row, const StepTimes& times, double now_s);
   void check_finite(std::int64_t step);
   void end_block();
   void check_replicas(std::int64_t step);
