@@ -50,6 +50,14 @@ device::GemmPeak RunDevice::peak(base::DType dtype) const {
   return peak;
 }
 
+void RunDevice::set_reduction([[maybe_unused]] const std::string& reduction) const {
+#ifdef SM_WITH_CUDA
+  if (device_ && reduction == "ordered") {
+    device::compute_repeatably();
+  }
+#endif
+}
+
 comm::FactoryOptions RunDevice::communicator_options(const config::RunConfig& config, base::FaultPlan* faults) const {
   comm::FactoryOptions options;
   options.backend = config.comm.backend;

@@ -29,6 +29,8 @@ class RunDevice {
   [[nodiscard]] bool may_be_shared() const { return may_be_shared_; }
   /// What MFU is measured against: the device's stated peak, or the host's measured one.
   [[nodiscard]] device::GemmPeak peak(base::DType dtype) const;
+  /// Where `numerics.reduction` is "ordered", computation repeats its bits, too. Before the first matrix product.
+  void set_reduction(const std::string& reduction) const;
   /// Options of the configured communicator between these devices. `faults` is lent.
   [[nodiscard]] comm::FactoryOptions communicator_options(const config::RunConfig& config, base::FaultPlan* faults) const;
 

@@ -53,6 +53,7 @@ class Session {
       config_.output.path.assign(reinterpret_cast<const char*>(agreed.data()), agreed.size());
     }
     device_.emplace(world_);
+    device_->set_reduction(config_.numerics.reduction);
     peak_ = device_->peak(config_.precision.compute == "bf16" ? base::DType::bf16 : base::DType::fp32);
     world_.agree("version", fmt::format("{} {}", kVersion, kCommit));
     world_.agree("configuration", fmt::format("{:016x}", config::config_hash(config_)));

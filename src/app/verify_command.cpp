@@ -61,6 +61,7 @@ class Verification {
   }
 
   void run() {
+    device_.set_reduction("ordered");
     const auto whole = run_alone(0, false);
     std::vector<train::CellResult> others;
     others.push_back(run_alone(1, true));

@@ -108,6 +108,9 @@ void CheckingCommunicator::forward_agreed() {
 
 void CheckingCommunicator::retire_complete() {
   while (num_forwarded_ > 0 && (queue_.front().skipped || inner_->test(queue_.front().inner))) {
+    if (!queue_.front().skipped) {
+      inner_->wait(queue_.front().inner);  // complete: what was kept for it is given back
+    }
     queue_.pop_front();
     --num_forwarded_;
     ++completed_;

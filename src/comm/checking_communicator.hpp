@@ -37,6 +37,7 @@ class CheckingCommunicator final : public Communicator {
   [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
   [[nodiscard]] bool needs_one_order() const override { return inner_->needs_one_order(); }
   void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
+  void follow(device::Event& event) override { inner_->follow(event); }
   void begin_together() override { inner_->begin_together(); }
   void end_together() override { inner_->end_together(); }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;

@@ -1,8 +1,10 @@
 #include "comm/communicator.hpp"
 
 #include <cstring>
+#include <thread>
 
 #include "base/error.hpp"
+#include "device/device.hpp"
 
 namespace shardmark::comm {
 
@@ -97,6 +99,13 @@ void check_shape(const Collective& collective, int size) {
 void Communicator::read(void* into, const void* from, std::size_t bytes) {
   if (bytes > 0) {
     std::memcpy(into, from, bytes);
+  }
+}
+
+/// What runs there ends by itself: a communicator that holds it back has its own.
+void Communicator::follow(device::Event& event) {
+  while (!event.complete()) {
+    std::this_thread::yield();
   }
 }
 

@@ -10,6 +10,10 @@
 
 #include "base/dtype.hpp"
 
+namespace shardmark::device {
+class Event;
+}
+
 namespace shardmark::comm {
 
 enum class Operation : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_receive, barrier };
@@ -127,6 +131,8 @@ class Communicator {
   /// Copies `bytes` from where buffers lie to the host, once all computation enqueued so far is done; the host waits. Throws as
   /// `wait`. Local.
   virtual void read(void* into, const void* from, std::size_t bytes);
+  /// Waits for an event of the device, looking for failures and deadlines meanwhile. Throws as `wait`. Local.
+  virtual void follow(device::Event& event);
   /// What is started between these goes out together, where that is cheaper; no wait or test in between.
   virtual void begin_together() {}
   virtual void end_together() {}

@@ -32,7 +32,7 @@ std::size_t CollectiveCounts::KeyHash::operator()(const Key& key) const {
   hash = base::hash_mix(hash, static_cast<std::uint64_t>(key.operation));
   hash = base::hash_mix(hash, static_cast<std::uint64_t>(key.purpose));
   hash = base::hash_mix(hash, static_cast<std::uint64_t>(key.dtype));
-  return base::hash_mix(hash, static_cast<std::uint64_t>(key.message_bytes));
+  return base::hash_mix(hash, 2 * static_cast<std::uint64_t>(key.message_bytes) + (key.timed ? 1 : 0));
 }
 
 void CollectiveCounts::reset() {
@@ -42,11 +42,11 @@ void CollectiveCounts::reset() {
   ++generation_;
 }
 
-std::int64_t CollectiveCounts::count(const Collective& collective, const std::string& group, int size) {
+std::int64_t CollectiveCounts::count(const Collective& collective, const std::string& group, int size, bool timed) {
   if (!counting_) {
     return -1;
   }
-  const Key key{collective.operation, collective.purpose, collective.message_dtype(), collective.message_bytes(), group};
+  const Key key{collective.operation, collective.purpose, collective.message_dtype(), collective.message_bytes(), group, timed};
   auto found = index_.find(key);
   if (found == index_.end()) {
     found = index_.emplace(key, static_cast<std::int64_t>(rows_.size())).first;
@@ -56,7 +56,8 @@ std::int64_t CollectiveCounts::count(const Collective& collective, const std::st
                  .group = group,
                  .dtype = key.dtype,
                  .message_bytes = key.message_bytes,
-                 .min_s = std::numeric_limits<double>::infinity()};
+                 .min_s = std::numeric_limits<double>::infinity(),
+                 .timed = timed};
     row.samples.reserve(kMaxSamples);
     rows_.push_back(std::move(row));
   }
@@ -103,6 +104,9 @@ std::vector<CollectiveStats> CollectiveCounts::rows() const {
     if (row.num_completed == 0) {
       stats.min_s = stats.max_s = std::numeric_limits<double>::quiet_NaN();
     }
+    if (!stats.timed) {
+      stats.total_s = stats.exposed_s = std::numeric_limits<double>::quiet_NaN();
+    }
     stats.median_s = median_of(row.samples);
     rows.push_back(std::move(stats));
   }
@@ -121,7 +125,7 @@ void CountingCommunicator::expose(const Flight& flight, double seconds) {
 void CountingCommunicator::land(Ticket known, double now_s) {
   while (!in_flight_.empty() && (in_flight_.front().ticket <= known || inner_->test(in_flight_.front().ticket))) {
     const Flight& flight = in_flight_.front();
-    if (flight.row >= 0 && flight.generation == counts_->generation()) {
+    if (flight.timed && flight.row >= 0 && flight.generation == counts_->generation()) {
       counts_->add_completed(flight.row, now_s - flight.started_s);
     }
     if (auto* trace = counts_->trace(); trace != nullptr) {
@@ -140,7 +144,10 @@ std::int64_t CountingCommunicator::trace_start(CollectiveTrace& trace, const Col
 
 Ticket CountingCommunicator::start(const Collective& collective) {
   Flight flight;
-  flight.row = counts_->count(collective, inner_->name(), inner_->size());
+  // What travels between hosts is complete, and timed, in any case.
+  flight.timed =
+      !inner_->runs_by_itself() || collective.operation == Operation::barrier || collective.receive.place == Place::host;
+  flight.row = counts_->count(collective, inner_->name(), inner_->size(), flight.timed);
   flight.generation = counts_->generation();
   flight.started_s = base::now_s();
   if (auto* trace = counts_->trace(); trace != nullptr) {

@@ -24,11 +24,13 @@ struct CollectiveStats {
   std::int64_t message_bytes = 0;  // of the whole padded buffer
   std::int64_t count = 0;          // collectives started
   double wire_bytes = 0;           // nominal, of all `count` calls: wire_bytes()
-  double total_s = 0;              // from start to completion as the caller could see it
-  double exposed_s = 0;            // the caller's thread inside the communicator: start, progress, test and wait
-  double min_s = 0;                // of the single total times; NaN if none completed while counting
-  double median_s = 0;             // exact for up to 512 calls, then of an even selection
+  // Of collectives that run without the host it knows no times: NaN, all five.
+  double total_s = 0;    // from start to completion as the caller could see it
+  double exposed_s = 0;  // the caller's thread inside the communicator: start, progress, test and wait
+  double min_s = 0;      // of the single total times; NaN if none completed while counting
+  double median_s = 0;   // exact for up to 512 calls, then of an even selection
   double max_s = 0;
+  bool timed = true;
 };
 
 /// The counts of a communicator and of all that were split from it.
@@ -43,8 +45,8 @@ class CollectiveCounts {
   /// Seconds exposed so far, of all rows; cheap enough for every step.
   [[nodiscard]] double exposed_s() const { return exposed_s_; }
 
-  /// The row of a collective, counted once more. -1 if not counting.
-  [[nodiscard]] std::int64_t count(const Collective& collective, const std::string& group, int size);
+  /// The row of a collective, counted once more. -1 if not counting. `timed`: whether add_completed will follow.
+  [[nodiscard]] std::int64_t count(const Collective& collective, const std::string& group, int size, bool timed = true);
   void add_exposed(std::int64_t row, double seconds);
   void add_completed(std::int64_t row, double seconds);
   /// Changes with every reset: rows of an earlier generation are gone.
@@ -62,6 +64,7 @@ class CollectiveCounts {
     base::DType dtype;
     std::int64_t message_bytes;
     std::string group;
+    bool timed;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {
@@ -102,6 +105,7 @@ class CountingCommunicator final : public Communicator {
   [[nodiscard]] bool runs_by_itself() const override { return inner_->runs_by_itself(); }
   [[nodiscard]] bool needs_one_order() const override { return inner_->needs_one_order(); }
   void read(void* into, const void* from, std::size_t bytes) override { inner_->read(into, from, bytes); }
+  void follow(device::Event& event) override { inner_->follow(event); }
   void begin_together() override { inner_->begin_together(); }
   void end_together() override { inner_->end_together(); }
   /// The group counts into the same rows.
@@ -114,6 +118,7 @@ class CountingCommunicator final : public Communicator {
     std::int64_t generation = 0;
     double started_s = 0;
     std::int64_t event = -1;  // of the trace
+    bool timed = true;
   };
   /// Takes off what is complete by now; `oldest_known` is known to be.
   void land(Ticket known, double now_s);

@@ -44,12 +44,12 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, world::Wo
       world_(world),
       device_(device),
       name_(std::move(name)),
-      family_(std::make_shared<Family>()),
+      family_(std::make_shared<NcclFamily>(device, world.deadline_s())),
       init_deadline_s_(init_deadline_s) {
   make_stream();
   const Deadline deadline(world_, init_deadline_s_);
   handle_ = std::make_unique<NcclHandle>(*host_, who(), init_poll(world_, "nccl_init"));
-  family_->members.push_back(this);
+  join_family();
 }
 
 NcclCommunicator::NcclCommunicator(Parts parts, NcclCommunicator& parent, int color)
@@ -62,12 +62,12 @@ NcclCommunicator::NcclCommunicator(Parts parts, NcclCommunicator& parent, int co
   make_stream();
   const Deadline deadline(world_, init_deadline_s_);
   handle_ = std::make_unique<NcclHandle>(*parent.handle_, color, parent.rank(), who(), init_poll(world_, "nccl_split"));
-  family_->members.push_back(this);
+  join_family();
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  std::erase(family_->members, this);
-  if (family_->broken || !flights_.empty()) {
+  family_->remove(member_);
+  if (family_->broken() || !flights_.empty()) {
     handle_->abort();
   }
   handle_.reset();
@@ -83,25 +83,29 @@ std::string NcclCommunicator::who() const {
   return fmt::format("rank {} of {} on {}", host_->rank(), name_, world_.host());
 }
 
+void NcclCommunicator::join_family() {
+  member_.who = who();
+  member_.handle = handle_.get();
+  family_->add(member_);
+}
+
 template <typename Step>
 void NcclCommunicator::guarded(const Step& step) {
-  SM_CHECK(!family_->broken, "communicator " + name_ + " failed before and cannot be used any more");
+  const NcclFamily::Visit visit(*family_, name_, world_.deadline_s());
   try {
     step();
   } catch (...) {
-    family_->broken = true;
-    for (auto* member : family_->members) {
-      member->handle_->abort();
+    if (std::exchange(together_, false)) {
+      static_cast<void>(ncclGroupEnd());  // an abort is no part of the group
     }
+    family_->abort();
     throw;
   }
 }
 
 void NcclCommunicator::poll(std::int64_t turn) {
   if (turn % kTurnsPerLook == 0) {
-    for (auto* member : family_->members) {
-      member->handle_->check_async();
-    }
+    family_->check_async();
   }
   world_.poll(turn, wait_started_s_, wait_info(waited_, waited_ticket_));
 }
@@ -148,7 +152,7 @@ Ticket NcclCommunicator::start(const Collective& collective) {
       enqueue(collective);
       flight.done = take_event();
       if (!together_) {
-        stream_->record(*flight.done);
+        record(flight, issued_ + 1);
       }
     }
   });
@@ -170,10 +174,17 @@ void NcclCommunicator::end_together() {
     check(ncclGroupEnd(), "ncclGroupEnd");
     for (std::size_t i = flights_.size() - num_together_; i < flights_.size(); ++i) {
       if (flights_[i].done != nullptr) {
-        stream_->record(*flights_[i].done);
+        record(flights_[i], completed_ + static_cast<Ticket>(i) + 1);
       }
     }
   });
+}
+
+void NcclCommunicator::record(const Flight& flight, Ticket ticket) {
+  stream_->record(*flight.done);
+  member_.newest = flight.done;
+  member_.collective = flight.collective;
+  member_.ticket = ticket;
 }
 
 void NcclCommunicator::retire(Ticket through) {
@@ -219,6 +230,15 @@ void NcclCommunicator::read(void* into, const void* from, std::size_t bytes) {
     Collective reading;
     reading.receive = {into, static_cast<std::int64_t>(bytes), base::DType::uint8, Place::host};
     device_.read(into, from, bytes, poller(reading, issued_));
+  });
+}
+
+void NcclCommunicator::follow(device::Event& event) {
+  guarded([&] {
+    const auto look = poller(member_.collective, member_.ticket);
+    for (std::int64_t turn = 0; !event.complete(); ++turn) {
+      look(turn);
+    }
   });
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "comm/nccl_family.hpp"
 #include "comm/nccl_handle.hpp"
 #include "comm/ring.hpp"
 #include "device/device.hpp"
@@ -42,6 +43,7 @@ class NcclCommunicator final : public Communicator {
   /// Collectives between them leave in one group call.
   void begin_together() override;
   void end_together() override;
+  void follow(device::Event& event) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, const std::string& name) override;
 
  private:
@@ -49,22 +51,18 @@ class NcclCommunicator final : public Communicator {
     Collective collective;
     device::Event* done = nullptr;  // nullptr: complete already
   };
-  /// All that were split from one: a failure of one ends them all.
-  struct Family {
-    std::vector<NcclCommunicator*> members;
-    bool broken = false;
-  };
   struct Parts {
     std::unique_ptr<Communicator> host;
     std::string name;
-    std::shared_ptr<Family> family;
+    std::shared_ptr<NcclFamily> family;
   };
 
   NcclCommunicator(Parts parts, NcclCommunicator& parent, int color);
 
   void make_stream();
   [[nodiscard]] std::string who() const;
-  /// Runs `step`; whatever it throws, all communicators of the family are aborted before it goes on.
+  void join_family();
+  /// Runs `step` within a visit; whatever it throws, all communicators of the family are aborted before it goes on.
   template <typename Step>
   void guarded(const Step& step);
   void poll(std::int64_t turn);
@@ -72,9 +70,14 @@ class NcclCommunicator final : public Communicator {
   void enqueue(const Collective& collective);
   void enqueue_ordered(const Collective& collective);
   void exchange_parts(const Collective& collective, std::byte* into);
-  void* staging(std::size_t bytes);
+  [[nodiscard]] void* staging(std::size_t bytes);
+  /// Calls that NCCL takes together.
+  template <typename Calls>
+  void together(const Calls& calls);
   void check(ncclResult_t result, const char* call);
   [[nodiscard]] bool is_ordered(const Collective& collective) const;
+  /// Marks the end of what was enqueued for it.
+  void record(const Flight& flight, Ticket ticket);
   void retire(Ticket through);
   [[nodiscard]] device::Event* take_event();
 
@@ -82,7 +85,7 @@ class NcclCommunicator final : public Communicator {
   world::World& world_;
   device::Device& device_;
   std::string name_;
-  std::shared_ptr<Family> family_;
+  std::shared_ptr<NcclFamily> family_;
   double init_deadline_s_ = 0;
   std::vector<std::unique_ptr<device::Event>> events_;
   std::vector<device::Event*> free_events_;
@@ -90,6 +93,7 @@ class NcclCommunicator final : public Communicator {
   std::vector<std::unique_ptr<device::Memory>> staging_;  // the last is the one in use, the others may still be read
   std::unique_ptr<device::Stream> stream_;                // before events and memory go, its work ends
   std::unique_ptr<NcclHandle> handle_;
+  NcclMember member_;
   Ring<Flight> flights_;  // not waited for; the front has ticket completed_ + 1
   Ticket issued_ = 0;
   Ticket completed_ = 0;

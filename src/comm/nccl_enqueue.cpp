@@ -9,6 +9,7 @@
 #include "comm/nccl_communicator.hpp"
 #include "comm/nccl_stream_kernels.hpp"
 #include "comm/tree_operation.hpp"
+#include "device/memory_ledger.hpp"
 
 namespace shardmark::comm {
 namespace {
@@ -49,11 +50,26 @@ bool NcclCommunicator::is_ordered(const Collective& collective) const {
   return reduces && (collective.order == SumOrder::ordered || collective.receive.dtype != collective.message_dtype());
 }
 
+/// Doubles at least: those that were too small, and may still be read, are together no larger than the one in use.
 void* NcclCommunicator::staging(std::size_t bytes) {
-  if (staging_.empty() || staging_.back()->bytes() < bytes) {
-    staging_.push_back(device_.allocate(bytes));
+  const std::size_t before = staging_.empty() ? 0 : staging_.back()->bytes();
+  if (staging_.empty() || before < bytes) {
+    const device::MemoryScope scope(device::MemoryCategory::workspace);
+    staging_.push_back(device_.allocate(std::max(bytes, 2 * before)));
   }
   return staging_.back()->data();
+}
+
+template <typename Calls>
+void NcclCommunicator::together(const Calls& calls) {
+  check(ncclGroupStart(), "ncclGroupStart");
+  try {
+    calls();
+  } catch (...) {
+    static_cast<void>(ncclGroupEnd());  // the abort that follows is no part of the group
+    throw;
+  }
+  check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
 void NcclCommunicator::enqueue(const Collective& c) {
@@ -83,13 +99,13 @@ void NcclCommunicator::enqueue(const Collective& c) {
       return;
     case Operation::all_to_all: exchange_parts(c, static_cast<std::byte*>(c.receive.data)); return;
     case Operation::send_receive:
-      check(ncclGroupStart(), "ncclGroupStart");
-      check(ncclSend(c.send.data, count_of(c.send), type, (rank() + c.root) % size(), handle_->get(), cuda(*stream_)),
-            "ncclSend");
-      check(ncclRecv(c.receive.data, count_of(c.receive), type, (rank() - c.root + size()) % size(), handle_->get(),
-                     cuda(*stream_)),
-            "ncclRecv");
-      check(ncclGroupEnd(), "ncclGroupEnd");
+      together([&] {
+        check(ncclSend(c.send.data, count_of(c.send), type, (rank() + c.root) % size(), handle_->get(), cuda(*stream_)),
+              "ncclSend");
+        check(ncclRecv(c.receive.data, count_of(c.receive), type, (rank() - c.root + size()) % size(), handle_->get(),
+                       cuda(*stream_)),
+              "ncclRecv");
+      });
       return;
     case Operation::barrier: return;  // the hosts' affair
   }
@@ -102,13 +118,13 @@ void NcclCommunicator::exchange_parts(const Collective& c, std::byte* into) {
   const std::size_t bytes = part * base::size_of(from.dtype);
   const ncclDataType_t type = type_of(from.dtype);
   const auto* parts = static_cast<const std::byte*>(from.data);
-  check(ncclGroupStart(), "ncclGroupStart");
-  for (int peer = 0; peer < size(); ++peer) {
-    const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
-    check(ncclSend(parts + offset, part, type, peer, handle_->get(), cuda(*stream_)), "ncclSend");
-    check(ncclRecv(into + offset, part, type, peer, handle_->get(), cuda(*stream_)), "ncclRecv");
-  }
-  check(ncclGroupEnd(), "ncclGroupEnd");
+  together([&] {
+    for (int peer = 0; peer < size(); ++peer) {
+      const std::size_t offset = static_cast<std::size_t>(peer) * bytes;
+      check(ncclSend(parts + offset, part, type, peer, handle_->get(), cuda(*stream_)), "ncclSend");
+      check(ncclRecv(into + offset, part, type, peer, handle_->get(), cuda(*stream_)), "ncclRecv");
+    }
+  });
 }
 
 void NcclCommunicator::enqueue_ordered(const Collective& c) {

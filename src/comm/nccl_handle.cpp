@@ -38,13 +38,27 @@ NcclHandle::NcclHandle(Communicator& group, const std::string& who, const device
   }
   group.barrier().wait();
   ncclConfig_t config = non_blocking();
-  check(ncclCommInitRankConfig(&comm_, group.size(), invitation.id, group.rank(), &config), "ncclCommInitRankConfig", poll);
+  making([&] {
+    check(ncclCommInitRankConfig(&comm_, group.size(), invitation.id, group.rank(), &config), "ncclCommInitRankConfig", poll);
+  });
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, int color, int key, const std::string& who, const device::Poll& poll) : who_(who) {
   ncclConfig_t config = non_blocking();
-  parent.check(ncclCommSplit(parent.get(), color, key, &comm_, &config), "ncclCommSplit", poll);
-  settle("ncclCommSplit", poll);
+  making([&] {
+    parent.check(ncclCommSplit(parent.get(), color, key, &comm_, &config), "ncclCommSplit", poll);
+    settle("ncclCommSplit", poll);
+  });
+}
+
+template <typename Calls>
+void NcclHandle::making(const Calls& calls) {
+  try {
+    calls();
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 NcclHandle::~NcclHandle() {
@@ -85,12 +99,7 @@ void NcclHandle::settle(const char* call, const device::Poll& poll) {
       fail(asked, "ncclCommGetAsyncError");
     }
     if (state == ncclInProgress) {
-      try {
-        poll(turn);
-      } catch (...) {
-        abort();  // a constructor that throws runs no destructor
-        throw;
-      }
+      poll(turn);
     }
   }
   if (state != ncclSuccess) {
@@ -115,7 +124,6 @@ void NcclHandle::fail(ncclResult_t result, const std::string& call) {
                            ? "; every rank needs a device of its own and the same NCCL (see `shardmark doctor`)"
                        : result == ncclRemoteError ? "; another rank was lost, look at what it said"
                                                    : "; NCCL_DEBUG=WARN says more";
-  abort();
   throw NcclError(result, fmt::format("{} failed on {}: {} ({}){}{}", call, who_, name_of(result), ncclGetErrorString(result),
                                       words, remedy));
 }

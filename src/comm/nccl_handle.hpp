@@ -25,14 +25,18 @@ class NcclHandle {
   ~NcclHandle();
 
   [[nodiscard]] ncclComm_t get() const { return comm_; }
-  /// Of a call that enqueues: returns once NCCL has taken it. Throws NcclError naming call and reason.
+  /// Of a call that enqueues: returns once NCCL has taken it. Throws NcclError naming call and reason; the owner aborts then.
   void check(ncclResult_t result, const char* call, const device::Poll& poll);
   /// Throws NcclError if something failed since, on this rank or another.
   void check_async();
-  /// What is under way ends at once, its results are void. Local; nothing but destruction may follow.
+  /// What is under way ends at once, its results are void. Local, from any thread while no other call is made; nothing but
+  /// destruction may follow.
   void abort() noexcept;
 
  private:
+  /// Of a constructor: if it throws no destructor runs.
+  template <typename Calls>
+  void making(const Calls& calls);
   void settle(const char* call, const device::Poll& poll);
   [[noreturn]] void fail(ncclResult_t result, const std::string& call);
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "device/cuda_device.hpp"
 
@@ -17,7 +18,21 @@ class CudaCopyQueue final : public CopyQueue {
       : device_(device), ready_(device.make_event()), stream_(device.make_stream(Priority::normal)) {}
   CudaCopyQueue(const CudaCopyQueue&) = delete;
   CudaCopyQueue& operator=(const CudaCopyQueue&) = delete;
-  ~CudaCopyQueue() override { static_cast<void>(cudaStreamSynchronize(stream())); }
+  ~CudaCopyQueue() override {
+    static_cast<void>(cudaStreamSynchronize(stream()));
+    for (void* data : pinned_) {
+      static_cast<void>(cudaHostUnregister(data));
+    }
+  }
+
+  void lend(void* data, std::size_t bytes) override {
+    check_cuda(cudaHostRegister(data, bytes, cudaHostRegisterDefault), "cudaHostRegister");
+    pinned_.push_back(data);
+  }
+  void take_back(void* data) override {
+    std::erase(pinned_, data);
+    check_cuda(cudaHostUnregister(data), "cudaHostUnregister");
+  }
 
   CopyTicket start(void* into, const void* from, std::size_t bytes) override {
     device_.compute().record(*ready_);
@@ -55,6 +70,7 @@ class CudaCopyQueue final : public CopyQueue {
   std::deque<std::unique_ptr<Event>> under_way_;  // the front has ticket first_
   std::deque<std::unique_ptr<Event>> free_;
   std::uint64_t first_ = 0;
+  std::vector<void*> pinned_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace shardmark::device {
 
 /// A copy starts after what the device computes so far; `wait` holds the host, and by it whatever is enqueued later. Host
-/// memory that is not pinned is copied while `start` waits. The device is lent.
+/// memory that was not lent before is copied while `start` waits. The device is lent.
 [[nodiscard]] std::unique_ptr<CopyQueue> make_cuda_copy_queue(Device& device);
 
 }  // namespace shardmark::device

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -163,6 +164,7 @@ class CudaDevice final : public Device {
     copy(into, staging(bytes), bytes, cudaMemcpyHostToDevice);
     synchronize(poll);
   }
+  void enter_thread() override { check_cuda(cudaSetDevice(index_), "cudaSetDevice"); }
   void synchronize(const Poll& poll) override {
     if (!done_) {
       done_ = make_event();
@@ -199,8 +201,20 @@ std::unique_ptr<Device> make_cuda_device(int index) {
         "LibTorch's CUDA kernels cannot be loaded: {}. Set Torch_DIR to a LibTorch built for CUDA and build again", dlerror()));
   }
   check_cuda(cudaSetDevice(index), "cudaSetDevice");
-  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  auto& context = at::globalContext();
+  context.lazyInitDevice(c10::DeviceType::CUDA);
+  context.setAllowTF32CuDNN(false);  // fp32 means fp32, in convolutions as in matrix products
   return std::make_unique<CudaDevice>(index);
+}
+
+void compute_repeatably() {
+  // cuBLAS divides sums among as many workspaces as it has.
+  SM_CHECK(setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0) == 0, "no room in the environment");
+  auto& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/true);
+  context.setDeterministicFillUninitializedMemory(false);
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
 }
 
 }  // namespace shardmark::device

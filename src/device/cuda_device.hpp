@@ -24,4 +24,8 @@ void check_cuda(cudaError_t result, const char* call);
 /// EnvironmentError if LibTorch's CUDA side cannot be loaded, CudaError.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(int index);
 
+/// From now on LibTorch chooses kernels that give the same bits in every run where it has them, and warns where it has none.
+/// After make_cuda_device, before the first matrix product.
+void compute_repeatably();
+
 }  // namespace shardmark::device

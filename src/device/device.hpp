@@ -68,6 +68,8 @@ class Device {
   virtual void write(void* into, const void* from, std::size_t bytes, const Poll& poll) = 0;
   /// As `read`, of nothing.
   virtual void synchronize(const Poll& poll) = 0;
+  /// Before another thread than the maker's looks at events.
+  virtual void enter_thread() {}
 };
 
 }  // namespace shardmark::device

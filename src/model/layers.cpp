@@ -46,9 +46,9 @@ torch::Tensor Dropout::forward(const torch::Tensor& x_NI, const ForwardKey& key)
   if (probability_ == 0 || !key.training) {
     return x_NI;
   }
-  torch::Tensor mask_NI = at::empty(x_NI.sizes(), at::kFloat);
+  torch::Tensor mask_NI = at::empty(x_NI.sizes(), at::TensorOptions(at::kFloat).pinned_memory(x_NI.is_cuda()));
   fill_mask(mask_NI.data_ptr<float>(), x_NI.size(0), x_NI.numel() / x_NI.size(0), key, name_, probability_);
-  return x_NI * mask_NI.to(x_NI.options());
+  return x_NI * mask_NI.to(x_NI.options(), /*non_blocking=*/true);
 }
 
 }  // namespace shardmark::model

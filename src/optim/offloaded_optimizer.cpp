@@ -1,6 +1,7 @@
 #include "optim/offloaded_optimizer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.hpp"
@@ -103,15 +104,34 @@ class OffloadedOptimizer final : public Optimizer {
   };
 
   void allocate_slots() {
+    if (ranges_.empty()) {
+      return;
+    }
     std::int64_t largest = 0;
     for (const auto& range : ranges_) {
       largest = std::max(largest, range.parameters.numel());
     }
-    const device::MemoryScope scope(device::MemoryCategory::offloaded);
-    for (std::size_t i = 0; i < slots_for(ranges_.size()); ++i) {
-      const auto pinned = at::TensorOptions().pinned_memory(ranges_.front().parameters.is_cuda());
-      slots_.push_back({at::zeros({largest}, pinned.dtype(ranges_.front().parameters.scalar_type())),
-                        at::zeros({largest}, pinned.dtype(ranges_.front().gradients.scalar_type()))});
+    const auto count = static_cast<std::int64_t>(slots_for(ranges_.size()));
+    const std::array kinds{ranges_.front().parameters.scalar_type(), ranges_.front().gradients.scalar_type()};
+    const auto width = static_cast<std::int64_t>(c10::elementSize(kinds[0]) + c10::elementSize(kinds[1]));
+    {
+      const device::MemoryScope scope(device::MemoryCategory::offloaded);
+      staging_ = at::zeros({count * largest * width}, at::kByte);
+    }
+    if (staging_.numel() > 0) {
+      queue_->lend(staging_.data_ptr(), staging_.nbytes());
+    }
+    // One piece, so that no two that are lent share a page: first what is wider, then all is aligned.
+    slots_.resize(static_cast<std::size_t>(count));
+    std::int64_t begin = 0;
+    for (const bool parameters :
+         {c10::elementSize(kinds[0]) >= c10::elementSize(kinds[1]), c10::elementSize(kinds[0]) < c10::elementSize(kinds[1])}) {
+      const auto kind = kinds[parameters ? 0 : 1];
+      const auto bytes = largest * static_cast<std::int64_t>(c10::elementSize(kind));
+      for (auto& slot : slots_) {
+        (parameters ? slot.parameters : slot.gradients) = staging_.narrow(0, begin, bytes).view(kind);
+        begin += bytes;
+      }
     }
   }
   void release() {
@@ -120,6 +140,10 @@ class OffloadedOptimizer final : public Optimizer {
     }
     ranges_.clear();
     slots_.clear();
+    if (staging_.defined() && staging_.numel() > 0) {
+      queue_->take_back(staging_.data_ptr());
+    }
+    staging_ = at::Tensor();
   }
 
   void copy_in(std::size_t range) {
@@ -143,6 +167,7 @@ class OffloadedOptimizer final : public Optimizer {
 
   std::unique_ptr<Optimizer> rule_;
   std::vector<Resting> ranges_;
+  at::Tensor staging_;  // the memory of all slots
   std::vector<Slot> slots_;
   std::unique_ptr<device::CopyQueue> queue_;  // goes first: copies under way use what stands above
 };

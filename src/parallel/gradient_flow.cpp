@@ -165,7 +165,27 @@ void GradientFlow::start_reduction(std::size_t index) {
         shard.reduce_scatter(comm_buffer(send), comm_buffer(flight.received), Purpose::gradient, tag, options_.order);
   }
   flights_.push_back(std::move(flight));
+  if (runs_by_itself_ && communicators_.replica != nullptr) {
+    // Computation waits for a part's sum before the sum across replicas starts: for those before the newest it is done or
+    // nearly.
+    for (std::size_t i = 0; i + 1 < flights_.size(); ++i) {
+      if (!flights_[i].across_replicas) {
+        wait_for(flights_[i]);
+        start_across_replicas(flights_[i]);
+      }
+    }
+  }
   advance(kMostFlights, false);
+}
+
+void GradientFlow::wait_for(Flight& flight) {
+  comm::wait_for(flight.pending, [&] { return describe(groups_[flight.group], flight.across_replicas); });
+}
+
+void GradientFlow::start_across_replicas(Flight& flight) {
+  flight.across_replicas = true;
+  flight.pending = communicators_.replica->all_reduce(comm_buffer(flight.received), Purpose::gradient,
+                                                      static_cast<std::int64_t>(flight.group), options_.order);
 }
 
 void GradientFlow::advance(std::size_t leave, bool wait) {
@@ -175,14 +195,12 @@ void GradientFlow::advance(std::size_t leave, bool wait) {
     const bool alone = communicators_.shard->size() == 1 && communicators_.replica == nullptr;  // nobody to wait for
     const bool must = wait || alone || (flights_.size() > leave && groups_[flight.group].bucket.defined());
     if (must) {
-      comm::wait_for(flight.pending, [&] { return describe(groups_[flight.group], flight.across_replicas); });
+      wait_for(flight);
     } else if (runs_by_itself_ || !flight.pending.done()) {
       return;  // how far a device has come is a matter of chance: the same decisions in every run
     }
     if (communicators_.replica != nullptr && !flight.across_replicas) {
-      flight.across_replicas = true;
-      flight.pending = communicators_.replica->all_reduce(comm_buffer(flight.received), Purpose::gradient,
-                                                          static_cast<std::int64_t>(flight.group), options_.order);
+      start_across_replicas(flight);
       continue;
     }
     finish_flight(flight);

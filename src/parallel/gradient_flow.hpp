@@ -78,6 +78,8 @@ class GradientFlow {
   void take(const torch::Tensor& gradient, std::size_t parameter, torch::Tensor& target);
   void clear(std::size_t parameter);
   void start_complete_groups();
+  void wait_for(Flight& flight);
+  void start_across_replicas(Flight& flight);
   void start_reduction(std::size_t group);
   /// Moves flights on in order; `leave` may stay under way.
   void advance(std::size_t leave, bool wait);

@@ -79,7 +79,7 @@ Table collectives_table() {
                  "all_reduce 2 (g-1)/g S, send_receive S, barrier 0, others (g-1)/g S, in a group of g",
                  "nominal: what a network carries comes from its own counters")
       .SM_COLUMN(CollectiveRow, total_s, "s", "from start to completion, all calls", "counting communicator", "",
-                 "overlaps compute and other calls")
+                 "overlaps compute and other calls; NaN, as the four below, where collectives run without the host (NCCL)")
       .SM_COLUMN(CollectiveRow, exposed_s, "s", "the rank's thread inside the communicator for these calls",
                  "counting communicator")
       .SM_COLUMN(CollectiveRow, min_s, "s", "shortest call", "counting communicator")

@@ -8,6 +8,9 @@ namespace shardmark::train {
 namespace {
 
 static_assert(sizeof(optim::StepScalars) % sizeof(double) == 0);
+/// Steps that the host may be ahead of the device: enough to keep it busy, few enough that the host notices failures, signals
+/// and deadlines by the step, and never fills the device's queue, where it could not look for them.
+constexpr std::int64_t kAhead = 2;
 constexpr std::int64_t kDoubles = sizeof(optim::StepScalars) / sizeof(double);
 
 }  // namespace
@@ -39,6 +42,9 @@ optim::StepScalars* DeferredSteps::scalars_of(std::int64_t step) const {
 
 optim::StepScalars* DeferredSteps::begin_step() {
   SM_CHECK(num_steps_ < capacity_, "more steps than there is room for between two reads");
+  if (num_steps_ >= kAhead) {
+    communicator_.follow(*marks_[static_cast<std::size_t>((num_steps_ - kAhead + 1) * marks_per_step_)]);
+  }
   memory_.select(0, num_steps_).zero_();
   ++num_steps_;
   return scalars_of(num_steps_ - 1);

@@ -30,7 +30,7 @@ class DeferredSteps {
 
   /// Nothing is enqueued: the first step's time starts now.
   void start_block();
-  /// The numbers of the next step, zeroed.
+  /// The numbers of the next step, zeroed. Waits until the step before the one before is done. Throws as Communicator::wait.
   [[nodiscard]] optim::StepScalars* begin_step();
   /// The loss of the step begun: a scalar of fp64 that is its `loss`.
   [[nodiscard]] torch::Tensor loss() const;

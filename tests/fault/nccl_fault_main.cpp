@@ -1,11 +1,14 @@
-// A small program over the double of NCCL whose last rank misbehaves in the way that the first argument names, for tests of how
-// the others end.
-//   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device
+// A small program over the double of NCCL whose last rank (no_id: the first) misbehaves in the way that the first argument
+// names, for tests of how the others end.
+//   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device; or a silent
+// collective that holds the hosts of all ranks in a call which ends with it (held), or never (stuck).
 
+#include <chrono>
 #include <cstdint>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.hpp"
@@ -20,9 +23,10 @@ namespace {
 using namespace shardmark;
 
 void run(const std::string& fault, world::World& world, double init_deadline_s) {
-  const bool last = world.rank() == world.size() - 1;
-  if (last && fault != "share_device") {
-    testing::plant_nccl_fault(testing::nccl_fault_named(fault), 3);
+  const int culprit = fault == "no_id" ? 0 : world.size() - 1;  // rank 0 makes the id
+  const bool holds = fault == "held" || fault == "stuck";
+  if (world.rank() == culprit && fault != "share_device") {
+    testing::plant_nccl_fault(holds ? testing::NcclFault::silent : testing::nccl_fault_named(fault), 3);
   }
   const auto device = device::make_host_device(true);
   comm::FactoryOptions options;
@@ -35,7 +39,12 @@ void run(const std::string& fault, world::World& world, double init_deadline_s) 
   auto stack = comm::make_communicator(world, options);
   std::vector<float> data(100'000, 1.0F);
   for (std::int64_t tag = 0; tag < 5; ++tag) {
-    stack.communicator().all_reduce({data.data(), static_cast<std::int64_t>(data.size())}, comm::Purpose::gradient, tag).wait();
+    auto pending =
+        stack.communicator().all_reduce({data.data(), static_cast<std::int64_t>(data.size())}, comm::Purpose::gradient, tag);
+    while (holds && tag == 2 && (fault == "stuck" || testing::nccl_calls().aborted == 0)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    pending.wait();
   }
   stack.communicator().barrier().wait();
 }

@@ -302,8 +302,8 @@ void plant_nccl_fault(NcclFault fault, std::int64_t collective) {
 }
 
 NcclFault nccl_fault_named(const std::string& name) {
-  constexpr std::array<const char*, 9> names{"none",  "init_hangs",    "init_late", "async_error",  "silent",
-                                             "leave", "other_version", "no_id",     "device_in_use"};
+  constexpr std::array<const char*, 10> names{"none",  "init_hangs",    "init_late", "async_error",   "silent",
+                                              "leave", "other_version", "no_id",     "device_in_use", "send_refused"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (name == names[i]) {
       return static_cast<NcclFault>(i);
@@ -313,7 +313,7 @@ NcclFault nccl_fault_named(const std::string& name) {
 }
 
 NcclCalls nccl_calls() {
-  return {num_collectives.load(), num_groups.load(), num_live.load(), num_aborted.load()};
+  return {num_collectives.load(), num_groups.load(), num_live.load(), num_aborted.load(), the_group.depth};
 }
 
 }  // namespace shardmark::testing
@@ -392,6 +392,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (the_group.depth > 0) {
+    return ncclInvalidUsage;  // NCCL would put it off to the group's end
+  }
   comm->aborted.store(true);
   num_aborted.fetch_add(1);
   give_up(comm);
@@ -451,6 +454,9 @@ ncclResult_t ncclBroadcast(const void* from, void* into, std::size_t count, nccl
 
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  if (the_fault == NcclFault::send_refused) {
+    return ncclInternalError;
+  }
   return send_or_receive(*comm, stream, {peer, bytes_of(from), count * size_of(type)}, true);
 }
 

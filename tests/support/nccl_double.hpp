@@ -17,7 +17,8 @@ enum class NcclFault : std::uint8_t {
   leave,          // this process ends at the n-th collective
   other_version,  // the loaded library is another than the header's
   no_id,          // ncclGetUniqueId fails
-  device_in_use   // as NCCL answers when two ranks use one device
+  device_in_use,  // as NCCL answers when two ranks use one device
+  send_refused    // ncclSend fails
 };
 
 /// Of this rank, for all its communicators; counts from the call on.
@@ -31,6 +32,7 @@ struct NcclCalls {
   std::int64_t groups = 0;  // outermost ones
   std::int64_t live = 0;    // communicators made and not given up
   std::int64_t aborted = 0;
+  int open_groups = 0;  // of the calling thread
 };
 [[nodiscard]] NcclCalls nccl_calls();
 

@@ -56,6 +56,7 @@ class CountingDevice final : public device::Device {
     ++counts_.waits;
     inner_->synchronize(poll);
   }
+  void enter_thread() override { inner_->enter_thread(); }
 
  private:
   std::unique_ptr<device::Device> inner_ = device::make_host_device(true);

@@ -1,0 +1,136 @@
+// What must wait for what, where computation, too, runs beside the host; and what a failure leaves.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "comm/counting_communicator.hpp"
+#include "comm/nccl_error.hpp"
+#include "tests/parallel/nccl/fixture.hpp"
+#include "tests/support/threaded_device.hpp"
+
+namespace shardmark::testing {
+namespace {
+
+using base::DType;
+using comm::Purpose;
+
+void a_while() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+/// 0 + 1 + ... of what the ranks put in: rank + round.
+float sum_of_round(int round) {
+  const int size = test_world().size();
+  return static_cast<float>(size * (size - 1) / 2 + size * round);
+}
+
+TEST(Streams, CollectivesWaitForComputationAndComputationForThem) {
+  constexpr int kRounds = 8;
+  ThreadedDevice device;
+  const auto nccl = make_nccl(device);
+  std::vector<float> buffers(kRounds, -1);
+  std::vector<float> found(kRounds, -2);
+  std::vector<comm::Pending> pending;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto at = static_cast<std::size_t>(round);
+    device.compute([&, at, round] {
+      a_while();  // the collective is enqueued before its values are there
+      buffers[at] = static_cast<float>(test_world().rank() + round);
+    });
+    pending.push_back(nccl->all_reduce({&buffers[at], 1}, Purpose::gradient, round));
+  }
+  for (std::size_t at = 0; at < kRounds; ++at) {
+    pending[at].wait();
+    device.compute([&, at] { found[at] = buffers[at]; });  // before the sum is there, unless it waits
+  }
+  nccl->barrier().wait();
+  for (int round = 0; round < kRounds; ++round) {
+    EXPECT_ON_ALL_RANKS(found[static_cast<std::size_t>(round)] == sum_of_round(round)) << "round " << round;
+  }
+}
+
+TEST(Streams, AWaitIsForItsOwnCollectiveAndNotForLaterOnes) {
+  ThreadedDevice device;
+  const auto nccl = make_nccl(device);
+  float first = 1;
+  float second = 1;
+  auto one = nccl->all_reduce({&first, 1}, Purpose::gradient, 1);
+  comm::Pending two;
+  if (test_world().rank() == 0) {
+    two = nccl->all_reduce({&second, 1}, Purpose::gradient, 2);
+  }
+  one.wait();
+  // Computation of rank 0 gets past the first although the others start the second only after the barrier.
+  device.synchronize([started_s = base::now_s()](std::int64_t turn) {
+    test_world().poll(turn, started_s, {.operation = "computation", .purpose = ""});
+  });
+  test_world().barrier();
+  if (test_world().rank() != 0) {
+    two = nccl->all_reduce({&second, 1}, Purpose::gradient, 2);
+  }
+  two.wait();
+  nccl->barrier().wait();
+  EXPECT_ON_ALL_RANKS(second == static_cast<float>(test_world().size()));
+}
+
+TEST(NcclFailure, AbortsTheWholeFamilyOnceAndLeavesNothing) {
+  const auto before = nccl_calls();
+  const auto device = device::make_host_device(true);
+  {
+    const auto nccl = make_nccl(*device);
+    const auto half = nccl->split(0, "again");
+    if (test_world().rank() == test_world().size() - 1) {
+      plant_nccl_fault(NcclFault::async_error);
+    }
+    float value = 1;
+    const auto some = [&] {  // which is the first to notice is for the ranks' speed to say
+      for (int i = 0; i < 1000; ++i) {
+        half->all_reduce({&value, 1}, Purpose::gradient, 1).wait();
+      }
+    };
+    EXPECT_THROW(some(), comm::NcclError);
+    plant_nccl_fault(NcclFault::none);
+    EXPECT_EQ(nccl_calls().aborted - before.aborted, 2);
+    EXPECT_THROW(nccl->all_reduce({&value, 1}, Purpose::gradient, 1).wait(), base::InvariantError);
+  }
+  EXPECT_EQ(nccl_calls().live, before.live);
+  EXPECT_EQ(nccl_calls().aborted - before.aborted, 2);
+  test_world().barrier();
+}
+
+TEST(NcclFailure, WithinAGroupClosesTheGroupFirst) {
+  const auto before = nccl_calls();
+  const auto device = device::make_host_device(true);
+  const auto nccl = make_nccl(*device);
+  plant_nccl_fault(NcclFault::send_refused);
+  std::vector<float> from(static_cast<std::size_t>(nccl->size()), 1);
+  std::vector<float> into(from.size());
+  const auto count = static_cast<std::int64_t>(from.size());
+  EXPECT_THROW(nccl->all_to_all({from.data(), count}, {into.data(), count}, Purpose::gradient, 1).wait(), comm::NcclError);
+  plant_nccl_fault(NcclFault::none);
+  EXPECT_EQ(nccl_calls().open_groups, 0);
+  EXPECT_EQ(nccl_calls().aborted - before.aborted, 1);
+  test_world().barrier();
+}
+
+/// Nobody may wait inside NCCL for a rank that is not coming.
+TEST(NcclInit, AllMeetOnceTheIdIsKnown) {
+  comm::CountingCommunicator host(make_host_side());
+  const auto started_s = base::now_s();
+  const comm::NcclHandle handle(host, "a test", [&](std::int64_t turn) {
+    test_world().poll(turn, started_s, {.operation = "nccl_init", .purpose = ""});
+  });
+  std::string operations;
+  for (const auto& row : host.counts().rows()) {
+    operations.append(comm::name_of(row.operation)).append(" ").append(std::to_string(row.count)).append(", ");
+  }
+  EXPECT_ON_ALL_RANKS(operations == "broadcast 1, barrier 1, ") << operations;
+}
+
+}  // namespace
+}  // namespace shardmark::testing
