@@ -4,6 +4,7 @@
   prepare_data.py digits   -o digits.h5      1,797 images of 8 x 8, pixel / 16, with labels 0 to 9
   prepare_data.py diabetes -o diabetes.h5    442 rows of 10 measurements and one target, standardised
   prepare_data.py text     -o text.h5        English text as rows of tokens: see `text --help`
+  prepare_data.py movielens -o ml.h5         100,000 ratings of movies by 943 users: see `movielens --help`
 
 FILE.h5 gets the training rows, FILE.eval.h5 the held-out ones (older data files are replaced, other files never): of digits and diabetes every fifth row of the source (4, 9,
 14, ...). These two lie in the wheel of scikit-learn; --source names that wheel, an unpacked folder or the table itself, and
@@ -18,43 +19,25 @@ import argparse
 import gzip
 import hashlib
 import io
-import os
 import pathlib
-import subprocess
 import sys
 import zipfile
 import zlib
 
-import h5py
 import numpy
 
-from prepare import text
-from prepare.text import Problem
+from prepare import movielens, text
+from prepare.files import Problem, check_output, download_wheel, write_file
 
-SCHEMA_VERSION = 1
 WHEEL_VERSION = "1.9.1"
 HELD_OUT_EVERY = 5
 DATA_FOLDER = "sklearn/datasets/data/"
+INSTEAD = "fetch its wheel elsewhere and name it, an unpacked folder or the table by --source"
 
 # What the sources say and no more. scikit-learn (BSD-3-Clause as a whole) describes both sets in sklearn/datasets/descr, without
 # a licence of the data. UCI licenses what is donated to it under CC BY 4.0 (https://archive-beta.ics.uci.edu/donation, 4).
 DIGITS_LICENSE = "CC BY 4.0 by the donation policy of the UCI repository; not stated by scikit-learn, which ships a copy"
 DIABETES_LICENSE = "not stated by the source"
-
-
-def download_wheel():
-    folder = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ".deps") / "downloads"
-    wheels = sorted(folder.glob(f"scikit_learn-{WHEEL_VERSION}-*.whl"))
-    if not wheels:
-        folder.mkdir(parents=True, exist_ok=True)
-        print(f"prepare_data: downloading scikit-learn {WHEEL_VERSION} (10 MB) into {folder}", file=sys.stderr)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
-                   "--dest", str(folder), f"scikit-learn=={WHEEL_VERSION}"]
-        if subprocess.run(command, stdout=sys.stderr).returncode != 0:
-            raise Problem(f"pip could not download scikit-learn {WHEEL_VERSION}; fetch its wheel elsewhere and name it, an "
-                          "unpacked folder or the table by --source", code=5)
-        wheels = sorted(folder.glob(f"scikit_learn-{WHEEL_VERSION}-*.whl"))
-    return wheels[-1]
 
 
 def read_table(source, name):
@@ -93,23 +76,7 @@ def parse_table(raw, name, delimiter, shape):
 
 
 def write_vectors(path, features, targets, attributes):
-    """Written aside and renamed: `path` is whole or as it was."""
-    aside = path.with_name(path.name + ".partial")
-    try:
-        with h5py.File(aside, "w") as file:
-            file.attrs["kind"] = "vectors"
-            file.attrs["schema_version"] = SCHEMA_VERSION
-            for name, value in attributes.items():
-                file.attrs[name] = value
-            file.create_dataset("features", data=features.astype(numpy.float32))
-            file.create_dataset("targets", data=targets)
-        with open(aside, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(aside, path)
-    except (OSError, RuntimeError) as error:  # h5py gives a failed close as RuntimeError
-        if aside.is_file():
-            aside.unlink()
-        raise Problem(f"{path} cannot be written: {error}", code=10) from error
+    write_file(path, "vectors", {"features": features.astype(numpy.float32), "targets": targets}, attributes)
     print(f"prepare_data: {path}: {features.shape[0]} rows of {features.shape[1]} features", file=sys.stderr)
 
 
@@ -165,6 +132,10 @@ SETS = {
 }
 
 
+# With options of their own.
+OTHERS = {"text": text, "movielens": movielens}
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="set", required=True, metavar="SET")
@@ -174,13 +145,14 @@ def main(arguments=None):
         command.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="FILE.h5",
                              help="training rows; held-out rows go to FILE.eval.h5")
     text.add_command(commands)
+    movielens.add_command(commands)
     options = parser.parse_args(arguments)
     try:
-        if options.set == "text":
-            text.run(options)
+        if options.set in OTHERS:
+            OTHERS[options.set].run(options)
             return 0
-        text.check_output(options.output)
-        SETS[options.set][0](options.source or download_wheel(), options.output)
+        check_output(options.output)
+        SETS[options.set][0](options.source or download_wheel("scikit-learn", WHEEL_VERSION, "10 MB", INSTEAD), options.output)
     except Problem as problem:
         print(f"prepare_data: {problem}", file=sys.stderr)
         return problem.code

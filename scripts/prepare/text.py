@@ -12,22 +12,14 @@ import shutil
 import subprocess
 import sys
 
-import h5py
 import numpy
 
-SCHEMA_VERSION = 1
+from prepare.files import Problem, check_output, write_file
+
 IGNORED_LABEL = -100
 LICENSES = pathlib.Path("/usr/share/common-licenses")
 BIBLE_PACKAGES = ("bible-kjv", "bible-kjv-text")
 BIBLE_VERSES = 31102
-
-
-class Problem(Exception):
-    """Ends the program with a message and an exit code."""
-
-    def __init__(self, message, code=2):
-        super().__init__(message)
-        self.code = code
 
 
 def add_command(commands):
@@ -43,25 +35,6 @@ def add_command(commands):
     command.add_argument("--license", default="not stated", help="of TEXT, for the file's attribute")
     command.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="FILE.h5",
                          help="training rows; held-out rows go to FILE.eval.h5")
-
-
-def check_output(output):
-    """Data files are made anew at will; whatever else lies there, a run's record above all, is left alone."""
-    if output.suffix != ".h5":
-        raise Problem(f"-o {output} must end in .h5")
-    if not output.parent.is_dir():
-        raise Problem(f"-o {output}: the folder {output.parent} does not exist")
-    for path in (output, output.with_name(output.stem + ".eval.h5")):
-        if path.exists() and not is_data_file(path):
-            raise Problem(f"-o {output}: {path} exists and is no data file: name another output")
-
-
-def is_data_file(path):
-    try:
-        with h5py.File(path) as file:
-            return "kind" in file.attrs
-    except OSError:
-        return False
 
 
 def run(options):
@@ -176,22 +149,7 @@ def make_rows(tokens, length, name):
 
 
 def write_tokens(path, input_ids, attributes):
-    """Written aside and renamed: `path` is whole or as it was."""
     labels = input_ids.copy()
     labels[:, 0] = IGNORED_LABEL
-    aside = path.with_name(path.name + ".partial")
-    try:
-        with h5py.File(aside, "w") as file:
-            file.attrs["kind"] = "tokens"
-            file.attrs["schema_version"] = SCHEMA_VERSION
-            for name, value in attributes.items():
-                file.attrs[name] = value
-            file.create_dataset("input_ids", data=input_ids)
-            file.create_dataset("labels", data=labels)
-        with open(aside, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(aside, path)
-    except (OSError, RuntimeError) as error:  # h5py gives a failed close as RuntimeError
-        aside.unlink(missing_ok=True)
-        raise Problem(f"{path} cannot be written: {error}", code=10) from error
+    write_file(path, "tokens", {"input_ids": input_ids, "labels": labels}, attributes)
     print(f"prepare_data: {path}: {len(input_ids)} rows", file=sys.stderr)
