@@ -75,7 +75,7 @@ def read_record(path):
         "oversubscribed": bool(summary["oversubscribed"]),
         "losses": steps["loss"][steps["rank"] == 0].tolist(),
         "resident_bytes": max((int(row["peak_bytes"]) for row in memory if row["category"] == b"host_rss"), default=-1),
-        "layers": int(keys[b"model.layers"]),
+        "layers": json.loads(keys[b"model.layers"]),
         "peer": keys.get(b"peer", b"").decode().strip('"'),
         "collectives_per_step": float(mine["count"].sum()) / num_steps,
         "payload": payload,

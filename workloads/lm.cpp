@@ -119,6 +119,7 @@ class LanguageModel final : public train::Workload {
 
   [[nodiscard]] std::int64_t num_eval_rows() const override { return held_out_ ? held_out_->num_rows() : 0; }
   [[nodiscard]] std::string quality_name() const override { return "eval_loss"; }
+  [[nodiscard]] bool higher_is_better() const override { return false; }
   /// One pass of the model for any number of rows, none included: ranks that gather parameters together stay together.
   [[nodiscard]] train::Evaluation evaluate(std::span<const std::int64_t> eval_rows) override {
     constexpr std::int64_t kFiller[] = {-1};

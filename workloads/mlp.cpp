@@ -3,6 +3,7 @@
 // Letters: N rows, I input width, C classes or outputs.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +29,7 @@ class Mlp final : public train::Workload {
       : regression_(config.model.variant == "regression"),
         width_in_(config.model.input_width),
         width_(config.model.width),
-        hidden_layers_(config.model.layers),
+        hidden_layers_(config.model.layers.empty() ? 0 : config.model.layers.front()),
         outputs_(config.model.classes) {
     check(config);
     training_ = open(config.data.path, static_cast<std::uint64_t>(config.data.seed));
@@ -88,6 +89,7 @@ class Mlp final : public train::Workload {
 
   [[nodiscard]] std::int64_t num_eval_rows() const override { return held_out_ ? held_out_->num_rows() : 0; }
   [[nodiscard]] std::string quality_name() const override { return regression_ ? "mse" : "accuracy"; }
+  [[nodiscard]] bool higher_is_better() const override { return !regression_; }
   [[nodiscard]] train::Evaluation evaluate(std::span<const std::int64_t> eval_rows) override {
     model::ForwardKey key;
     key.training = false;
@@ -109,7 +111,11 @@ class Mlp final : public train::Workload {
     };
     positive("model.input_width", config.model.input_width);
     positive("model.width", config.model.width);
-    positive("model.layers", config.model.layers);
+    if (config.model.layers.size() > 1) {
+      problems.push_back(fmt::format("model.layers = [{}]: an MLP needs one number, its hidden layers; all have model.width",
+                                     fmt::join(config.model.layers, ", ")));
+    }
+    positive("model.layers", config.model.layers.empty() ? 0 : config.model.layers.front());
     positive("model.classes", config.model.classes);
     if (!problems.empty()) {
       throw base::ConfigError(std::move(problems));

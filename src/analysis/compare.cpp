@@ -16,7 +16,7 @@ namespace {
 using record::Record;
 
 // Settings that make two runs unlike, whatever the technique. The batch is compared as what took effect, see rows_per_step.
-constexpr std::array<std::string_view, 43> kFairKeys{"workload.name",
+constexpr std::array<std::string_view, 48> kFairKeys{"workload.name",
                                                      "model.checkpoint",
                                                      "model.variant",
                                                      "model.dropout",
@@ -24,6 +24,11 @@ constexpr std::array<std::string_view, 43> kFairKeys{"workload.name",
                                                      "model.width",
                                                      "model.layers",
                                                      "model.classes",
+                                                     "model.blocks",
+                                                     "model.heads",
+                                                     "model.mlp_width",
+                                                     "model.users",
+                                                     "model.movies",
                                                      "model.vocab_size",
                                                      "model.hidden_size",
                                                      "model.intermediate_size",

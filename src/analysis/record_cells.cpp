@@ -27,6 +27,9 @@ std::span<const std::byte> rows_of(const record::Record& record, std::string_vie
   if (table == "collectives") {
     return bytes(record.collectives);
   }
+  if (table == "evaluations") {
+    return bytes(record.evaluations);
+  }
   if (table == "checks") {
     return bytes(record.checks);
   }

@@ -268,6 +268,7 @@ class Session {
     summary.peak_source = peak_.source;
     summary.quality_name = workload_->quality_name();
     summary.quality_value = outcome.quality;
+    metrics::summarise_evaluations(recorder.evaluations(), {workload_->higher_is_better(), config_.evaluate.target}, summary);
     summary.init_s = init_s_;
     summary.checkpoint_save_s = save_s_;
     summary.checkpoint_load_s = load_s_;
@@ -285,6 +286,12 @@ class Session {
     std::string quality;
     if (std::isfinite(summary.quality_value)) {
       quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
+    }
+    if (summary.quality_best_steps >= 0 && summary.quality_best_steps < summary.steps_applied + summary.steps_skipped) {
+      quality += fmt::format(" (best {:.4f} after step {})", summary.quality_best, summary.quality_best_steps - 1);
+    }
+    if (summary.steps_to_target >= 0) {
+      quality += fmt::format(", target reached in {} steps, {:.4g} s", summary.steps_to_target, summary.time_to_target_s);
     }
     std::string throughput =
         std::isfinite(summary.samples_per_s) ? fmt::format("{:.5g} samples/s", summary.samples_per_s) : "no throughput";

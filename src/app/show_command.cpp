@@ -75,8 +75,8 @@ std::string slowest_rank(const record::Record& record) {
                      fastest->second / static_cast<double>(timed) * 1e3);
 }
 
-const std::vector<std::string> kTables{"ranks",  "environment", "config_keys", "steps",     "memory", "collectives",
-                                       "checks", "telemetry",   "health",      "transport", "comm"};
+const std::vector<std::string> kTables{"ranks",       "environment", "config_keys", "steps",  "memory",    "collectives",
+                                       "evaluations", "checks",      "telemetry",   "health", "transport", "comm"};
 
 std::string table_names() {
   return "overview, " + base::join(kTables, ", ");

@@ -100,6 +100,33 @@ Problem assign_to(std::vector<double>& member, const Key& key, const toml::node&
   return std::nullopt;
 }
 
+Problem assign_to(std::vector<std::int64_t>& member, const Key& key, const toml::node& node) {
+  std::vector<std::int64_t> values;
+  const auto add = [&](const toml::node& item) -> Problem {
+    if (!item.is_integer()) {
+      return &item == &node ? wrong_type(key, node) : refusal(key, fmt::format("{} holds {}", text_of(node), type_of(item)));
+    }
+    values.push_back(item.as_integer()->get());
+    return key.range.contains(static_cast<double>(values.back())) ? std::nullopt : Problem(out_of_range(key, node));
+  };
+  const auto* list = node.as_array();
+  if (list == nullptr) {
+    if (auto problem = add(node)) {
+      return problem;
+    }
+  } else if (list->empty()) {
+    return refusal(key, "[] has no value");
+  } else {
+    for (const auto& item : *list) {
+      if (auto problem = add(item)) {
+        return problem;
+      }
+    }
+  }
+  member = std::move(values);
+  return std::nullopt;
+}
+
 Problem assign_to(WordOrNumber& member, const Key& key, const toml::node& node) {
   if (const auto* whole = node.as_integer()) {
     if (!key.range.contains(static_cast<double>(whole->get()))) {

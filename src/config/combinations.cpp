@@ -47,6 +47,9 @@ std::vector<std::string> impossible_combinations(const RunConfig& config, const 
                "technique.offload = \"optimizer\" has nothing to offload: optimizer.name = \"sgd\" with optimizer.momentum = 0 "
                "keeps no states; set optimizer.momentum, choose another optimizer, or leave technique.offload at none");
          });
+  refuse((config.evaluate.every > 0 || config.evaluate.target != 0) && data.eval_path.empty(),
+         {"evaluate.every", "evaluate.target", "data.eval_path"},
+         [] { return std::string("evaluate.every and evaluate.target need held-out rows: name them by data.eval_path"); });
   // resolve_batch knows the ranks and checks the rest.
   const std::int64_t per_rank = std::max<std::int64_t>(1, data.micro_batch) * std::max<std::int64_t>(1, data.accumulation);
   refuse(data.global_batch % per_rank != 0, {"data.global_batch", "data.micro_batch", "data.accumulation"}, [&] {

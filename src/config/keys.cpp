@@ -60,10 +60,11 @@ std::string accepted_text(const Key& key) {
   if (std::holds_alternative<bool*>(member)) {
     return "true or false";
   }
-  const bool whole = std::holds_alternative<std::int64_t*>(member);
+  const bool wholes = std::holds_alternative<std::vector<std::int64_t>*>(member);
+  const bool whole = wholes || std::holds_alternative<std::int64_t*>(member);
   const std::string range = range_text(key.range, whole);
   if (whole) {
-    return "whole number" + range;
+    return (wholes ? "whole number or list of such" : "whole number") + range;
   }
   return (std::holds_alternative<double*>(member) ? "number" : "list of two numbers") + range;
 }

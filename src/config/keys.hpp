@@ -14,8 +14,10 @@
 
 namespace shardmark::config {
 
-/// A reference to the member that a key fills; the alternative is the key's type. Lists hold two numbers.
-using Member = std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*, WordOrNumber*>;
+/// A reference to the member that a key fills; the alternative is the key's type. Lists of numbers hold two, lists of whole
+/// numbers one or more: of one, the number alone will do.
+using Member =
+    std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*, std::vector<std::int64_t>*, WordOrNumber*>;
 
 /// Where a number may lie.
 struct Range {

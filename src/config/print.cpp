@@ -1,6 +1,7 @@
 #include "config/print.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <type_traits>
 
@@ -77,6 +78,8 @@ std::string value_text(const Key& key, const RunConfig& config) {
           return member->word.empty() ? std::to_string(member->number) : is_switch ? member->word : quoted(member->word);
         } else if constexpr (std::is_same_v<Type, double>) {
           return float_text(*member);
+        } else if constexpr (std::is_same_v<Type, std::vector<std::int64_t>>) {
+          return member->size() == 1 ? std::to_string(member->front()) : fmt::format("[{}]", fmt::join(*member, ", "));
         } else {
           std::vector<std::string> items;
           for (const double item : *member) {

@@ -25,8 +25,15 @@ struct ModelSection {
   double dropout = 0;
   std::int64_t input_width = 0;
   std::int64_t width = 0;
-  std::int64_t layers = 0;  // hidden layers of an MLP
+  std::vector<std::int64_t> layers;  // hidden layers of an MLP: one number; widths of the layers of each of two towers
   std::int64_t classes = 0;
+  // Of the vector transformer, beside input_width, width and classes.
+  std::int64_t blocks = 0;
+  std::int64_t heads = 0;
+  std::int64_t mlp_width = 0;
+  // Of two towers, beside width; 0 = what the data file says.
+  std::int64_t users = 0;
+  std::int64_t movies = 0;
   // Of language models, under config.json's names.
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
@@ -103,6 +110,10 @@ struct MeasureSection {
   std::int64_t steps = 0;
   std::int64_t blocks = 0;
 };
+struct EvaluateSection {
+  std::int64_t every = 0;  // steps; 0 = only after training
+  double target = 0;       // 0 = none
+};
 struct CheckpointSection {
   std::string export_folder;  // key checkpoint.export
 };
@@ -133,6 +144,7 @@ struct RunConfig {
   NumericsSection numerics;
   CommSection comm;
   MeasureSection measure;
+  EvaluateSection evaluate;
   CheckpointSection checkpoint;
   OutputSection output;
   std::vector<KeyOrigin> origins;  // one per key, in table order

@@ -13,6 +13,13 @@ void Recorder::start_block() {
   }
 }
 
+void Recorder::add(const record::EvaluationRow& row) {
+  evaluations_.push_back(row);
+  if (writer_ != nullptr) {
+    writer_->append_evaluations(std::span(&row, 1));
+  }
+}
+
 void Recorder::end_block() {
   if (energy_j_ && !pending_.empty()) {
     const double step_j = (energy_j_() - block_start_j_) / static_cast<double>(pending_.size());

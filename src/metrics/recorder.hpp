@@ -24,12 +24,15 @@ class Recorder {
   /// Steps begin now: what is used from here to end_block is theirs. Local.
   void start_block();
   void add(const record::StepRow& row) { pending_.push_back(row); }
+  /// Of all ranks, all with the same quality; rank 0's goes to the record. Throws IoError on rank 0 alone.
+  void add(const record::EvaluationRow& row);
   /// The device is done with the block's steps: the energy it used is spread evenly over the rows of this rank, for its counter
   /// is updated too seldom to tell single steps. Collective; every rank has added the same number of rows. Rank 0 appends all
   /// of them to the record and flushes it. Throws IoError on rank 0 alone if the disk is full.
   void end_block();
   /// Rows of all ranks, on rank 0.
   [[nodiscard]] const std::vector<record::StepRow>& rows() const { return rows_; }
+  [[nodiscard]] const std::vector<record::EvaluationRow>& evaluations() const { return evaluations_; }
 
  private:
   comm::Communicator& communicator_;
@@ -39,6 +42,7 @@ class Recorder {
   std::vector<record::StepRow> pending_;
   std::vector<record::StepRow> gathered_;
   std::vector<record::StepRow> rows_;
+  std::vector<record::EvaluationRow> evaluations_;
 };
 
 }  // namespace shardmark::metrics

@@ -178,4 +178,19 @@ void summarise_steps(std::span<const record::StepRow> rows, int world_size, bool
   }
 }
 
+void summarise_evaluations(std::span<const record::EvaluationRow> rows, const QualityGoal& goal, record::SummaryRow& summary) {
+  const double sign = goal.higher_is_better ? 1 : -1;
+  for (const auto& row : rows) {
+    const bool first = std::isnan(summary.quality_best);
+    if (std::isfinite(row.quality) && (first || sign * row.quality > sign * summary.quality_best)) {
+      summary.quality_best = row.quality;
+      summary.quality_best_steps = row.steps;
+    }
+    if (goal.target != 0 && summary.steps_to_target < 0 && sign * row.quality >= sign * goal.target) {
+      summary.steps_to_target = row.steps;
+      summary.time_to_target_s = row.time_s;
+    }
+  }
+}
+
 }  // namespace shardmark::metrics

@@ -37,4 +37,12 @@ struct Throughput {
 /// throughput is given.
 void summarise_steps(std::span<const record::StepRow> rows, int world_size, bool warmed_up, record::SummaryRow& summary);
 
+/// What the qualities of a run's evaluations are held to.
+struct QualityGoal {
+  bool higher_is_better = true;
+  double target = 0;  // 0 = none
+};
+/// Best quality and when it was reached first; when the target was. Qualities that are not numbers are passed over.
+void summarise_evaluations(std::span<const record::EvaluationRow> rows, const QualityGoal& goal, record::SummaryRow& summary);
+
 }  // namespace shardmark::metrics

@@ -57,6 +57,7 @@ class Reader {
     read_rows("steps", record.steps);
     read_rows("memory", record.memory);
     read_rows("collectives", record.collectives);
+    read_rows("evaluations", record.evaluations);
     read_rows("checks", record.checks);
     read_rows("summary", record.summary);
     read_rows("telemetry", record.telemetry);

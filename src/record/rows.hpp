@@ -93,6 +93,14 @@ struct CheckRow {
   std::int64_t passed = 0;
 };
 
+/// /evaluations: one row per evaluation on the held-out rows.
+struct EvaluationRow {
+  std::int64_t steps = 0;  // done before it
+  double quality = kMissing;
+  double time_s = 0;  // from the start of step 0 to the end of this evaluation
+  double duration_s = 0;
+};
+
 /// /ranks
 struct RankRow {
   std::int64_t rank = 0;
@@ -220,6 +228,10 @@ struct SummaryRow {
   double loss_final = kMissing;
   FixedText<32> quality_name;
   double quality_value = kMissing;
+  double quality_best = kMissing;
+  std::int64_t quality_best_steps = -1;
+  std::int64_t steps_to_target = -1;
+  double time_to_target_s = kMissing;
   double throughput_low = kMissing;
   double throughput_high = kMissing;
   double init_s = kMissing;
@@ -271,6 +283,7 @@ struct Record {
   std::vector<StepRow> steps;
   std::vector<MemoryRow> memory;
   std::vector<CollectiveRow> collectives;
+  std::vector<EvaluationRow> evaluations;
   std::vector<CheckRow> checks;
   std::vector<SummaryRow> summary;  // empty or one row
   std::vector<TelemetryRow> telemetry;

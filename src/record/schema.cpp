@@ -10,10 +10,10 @@
 namespace shardmark::record {
 
 std::span<const Table> tables() {
-  static const std::vector<Table> all{ranks_table(),       environment_table(), config_keys_table(), steps_table(),
-                                      memory_table(),      collectives_table(), checks_table(),      summary_table(),
-                                      telemetry_table(),   health_table(),      transport_table(),   trace_table(),
-                                      trace_ranks_table(), comm_table()};
+  static const std::vector<Table> all{ranks_table(),   environment_table(), config_keys_table(), steps_table(),
+                                      memory_table(),  collectives_table(), evaluations_table(), checks_table(),
+                                      summary_table(), telemetry_table(),   health_table(),      transport_table(),
+                                      trace_table(),   trace_ranks_table(), comm_table()};
   return all;
 }
 

@@ -89,6 +89,18 @@ Table collectives_table() {
       .take();
 }
 
+Table evaluations_table() {
+  const std::string clock = "monotonic clock of rank 0";
+  return TableBuilder("evaluations", sizeof(EvaluationRow), "one row per evaluation on the held-out rows")
+      .SM_COLUMN(EvaluationRow, steps, "1", "optimizer steps done before it, warm-up included", "trainer")
+      .SM_COLUMN(EvaluationRow, quality, "1", "quality over all held-out rows; quality_name of /summary says which", "workload",
+                 "", "of the same parameters the same at every number of ranks")
+      .SM_COLUMN(EvaluationRow, time_s, "s", "from the start of step 0 to the end of this evaluation", clock, "",
+                 "holds warm-up steps and the evaluations before it, not the program's start")
+      .SM_COLUMN(EvaluationRow, duration_s, "s", "this evaluation alone", clock, "", "part of no step's time")
+      .take();
+}
+
 Table checks_table() {
   return TableBuilder("checks", sizeof(CheckRow), "what the run proved about itself")
       .SM_COLUMN(CheckRow, name, "", "what was checked", "trainer")
@@ -142,6 +154,14 @@ Table summary_table() {
       .SM_COLUMN(SummaryRow, quality_name, "", "what quality_value is: accuracy, mse, ...", "workload")
       .SM_COLUMN(SummaryRow, quality_value, "1", "over all held-out rows after training, NaN without data.eval_path",
                  "workload")
+      .SM_COLUMN(SummaryRow, quality_best, "1", "best quality of all evaluations: the largest, or the smallest of a loss",
+                 "computed from /evaluations", "", "the best of several looks at the same rows is a little too good")
+      .SM_COLUMN(SummaryRow, quality_best_steps, "1", "steps done when it was first reached, -1 without an evaluation",
+                 "computed from /evaluations")
+      .SM_COLUMN(SummaryRow, steps_to_target, "1", "steps done when evaluate.target was first reached, -1 if it was not",
+                 "computed from /evaluations", "", "known to evaluate.every steps only")
+      .SM_COLUMN(SummaryRow, time_to_target_s, "s", "time_s of that evaluation, NaN if the target was not reached",
+                 "computed from /evaluations", "", "holds warm-up and evaluations; compare at equal evaluate.every only")
       .SM_COLUMN(SummaryRow, throughput_low, "1/s", "lower end of the 95 % interval of samples_per_s", steps,
                  "Student t over block rates")
       .SM_COLUMN(SummaryRow, throughput_high, "1/s", "upper end", steps, "Student t over block rates",

@@ -49,6 +49,7 @@ class TableBuilder {
 [[nodiscard]] Table steps_table();
 [[nodiscard]] Table memory_table();
 [[nodiscard]] Table collectives_table();
+[[nodiscard]] Table evaluations_table();
 [[nodiscard]] Table checks_table();
 [[nodiscard]] Table summary_table();
 [[nodiscard]] Table telemetry_table();

@@ -256,6 +256,9 @@ void RecordWriter::append_memory(std::span<const MemoryRow> rows) {
 void RecordWriter::append_collectives(std::span<const CollectiveRow> rows) {
   state_->append("collectives", rows.data(), rows.size());
 }
+void RecordWriter::append_evaluations(std::span<const EvaluationRow> rows) {
+  state_->append("evaluations", rows.data(), rows.size());
+}
 void RecordWriter::append_checks(std::span<const CheckRow> rows) {
   state_->append("checks", rows.data(), rows.size());
 }

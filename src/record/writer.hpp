@@ -38,6 +38,7 @@ class RecordWriter {
   void append_steps(std::span<const StepRow> rows);
   void append_memory(std::span<const MemoryRow> rows);
   void append_collectives(std::span<const CollectiveRow> rows);
+  void append_evaluations(std::span<const EvaluationRow> rows);
   void append_checks(std::span<const CheckRow> rows);
   void append_summary(const SummaryRow& row);
   void append_telemetry(std::span<const TelemetryRow> rows);

@@ -7,13 +7,13 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "device/memory_ledger.hpp"
 #include "metrics/rows.hpp"
+#include "train/quality.hpp"
 #include "train/replica_check.hpp"
 #include "train/schedule.hpp"
 #include "train/stop_request.hpp"
@@ -79,7 +79,7 @@ Outcome Trainer::run() {
   const auto& measure = parts_.config.measure;
   exposed_mark_s_ = parts_.communication.counts().exposed_s();  // setting up communicated too
   parts_.recorder.start_block();
-  step_end_s_ = base::now_s();
+  start_s_ = step_end_s_ = base::now_s();
   for (std::int64_t step = 0; step < total_steps_ && !result_.stop; ++step) {
     const std::int64_t timed_step = step - measure.warmup_steps;
     const std::int64_t block = timed_step < 0 ? -1 : timed_step / measure.steps;
@@ -96,6 +96,9 @@ Outcome Trainer::run() {
     run_step(step, block);
     outcome_.steps_done = step + 1;
     outcome_.timed_steps += is_timed(block) ? 1 : 0;
+    if (const auto every = parts_.config.evaluate.every; every > 0 && (step + 1) % every == 0) {
+      evaluate();
+    }
   }
   end_block();
   progress_.finish();
@@ -108,7 +111,7 @@ Outcome Trainer::run() {
   check_memory();
   check_replicas(outcome_.steps_done - 1);
   add_check("loss_finite", 1, last_finite_ ? 1 : 0, 0);
-  outcome_.quality = evaluate();
+  evaluate();
   return outcome_;
 }
 
@@ -394,37 +397,29 @@ void Trainer::check_replicas(std::int64_t step) {
   }
 }
 
-double Trainer::evaluate() {
-  auto& workload = parts_.workload;
-  const std::int64_t rows = workload.num_eval_rows();
-  if (rows == 0) {
-    return std::nan("");
+void Trainer::evaluate() {
+  const std::int64_t steps = outcome_.steps_done;
+  if (parts_.workload.num_eval_rows() == 0 || evaluated_steps_ == steps) {
+    return;
   }
-  constexpr std::int64_t kChunk = 256;
-  const torch::NoGradGuard no_grad;
-  const std::int64_t first = rows * communicator_.rank() / communicator_.size();
-  const std::int64_t last = rows * (communicator_.rank() + 1) / communicator_.size();
-  // Every rank runs equally many passes, for a pass may gather parameters: one without rows left runs row 0 and forgets it.
-  const std::int64_t most_rows = (rows + communicator_.size() - 1) / communicator_.size();
-  std::array<double, 2> sums{};
+  evaluated_steps_ = steps;
+  collect_deferred();  // what steps computed is timed until here
+  auto& counts = parts_.communication.counts();
+  const bool counting = counts.counting();
+  counts.set_counting(false);
   const double start = base::now_s();
-  parts_.strategy.begin_evaluation();
-  for (std::int64_t done = 0; done < most_rows; done += kChunk) {
-    const std::int64_t begin = first + done;
-    std::vector<std::int64_t> chunk(static_cast<std::size_t>(std::clamp<std::int64_t>(last - begin, 1, kChunk)));
-    std::iota(chunk.begin(), chunk.end(), begin < last ? begin : 0);
-    const Evaluation part = workload.evaluate(chunk);
-    if (begin < last) {
-      sums[0] += part.sum;
-      sums[1] += part.weight;
-    }
+  outcome_.quality = quality_of(parts_.workload, parts_.strategy, communicator_);
+  const double end = base::now_s();
+  trace(base::TraceKind::phase, &TraceNames::evaluation, start, end);
+  counts.set_counting(counting);
+  parts_.recorder.add(record::EvaluationRow{steps, outcome_.quality, end - start_s_, end - start});
+  // The next step begins here, in time and in memory.
+  static_cast<void>(device::take_step_peak_bytes());
+  exposed_mark_s_ = counts.exposed_s();
+  step_end_s_ = base::now_s();
+  if (deferred_) {
+    deferred_->start_block();
   }
-  parts_.strategy.end_evaluation();
-  communicator_
-      .all_reduce(comm::host_buffer(sums.data(), 2, base::DType::fp64), comm::Purpose::control, 0, order_of(parts_.config))
-      .wait();
-  trace(base::TraceKind::phase, &TraceNames::evaluation, start, base::now_s());
-  return sums[0] / sums[1];
 }
 
 void Trainer::check_payload() {

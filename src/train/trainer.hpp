@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,7 +56,7 @@ struct Outcome {
   bool stopped = false;  // on SIGUSR1, at a step edge
   std::int64_t steps_done = 0;
   std::int64_t timed_steps = 0;
-  double quality = 0;  // NaN without held-out rows
+  double quality = std::numeric_limits<double>::quiet_NaN();  // without held-out rows
   std::vector<Check> checks;
 };
 
@@ -104,7 +105,8 @@ class Trainer {
   void check_finite(std::int64_t step);
   void end_block();
   void check_replicas(std::int64_t step);
-  [[nodiscard]] double evaluate();
+  /// Quality after the steps done so far, between two of them or after the last. Collective.
+  void evaluate();
   void check_payload();
   void check_memory();
   void add_check(std::string name, double expected, double found, double tolerance);
@@ -128,7 +130,9 @@ class Trainer {
   StepResult result_;
   Outcome outcome_;
   bool last_finite_ = true;
-  std::int64_t timed_skips_ = 0;  // timed steps without an update
+  double start_s_ = 0;                 // of step 0
+  std::int64_t evaluated_steps_ = -1;  // steps done at the last evaluation
+  std::int64_t timed_skips_ = 0;       // timed steps without an update
   std::optional<TraceNames> trace_names_;
   std::optional<UnitTrace> unit_trace_;
 };

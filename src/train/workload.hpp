@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,10 +36,11 @@ struct Flops {
   double hardware = 0;  // what is executed (recomputation included)
 };
 
-/// Sums over evaluated rows; quality = sum / weight.
+/// Of evaluated rows. The quality is sum / weight over all of them, or, where it needs all rows at once, a function of scores.
 struct Evaluation {
   double sum = 0;
   double weight = 0;
+  std::vector<double> scores = {};  // one a row; empty: sum and weight count
 };
 
 class Workload {
@@ -67,7 +69,13 @@ class Workload {
   /// Held-out rows; 0 if there are none.
   [[nodiscard]] virtual std::int64_t num_eval_rows() const = 0;
   [[nodiscard]] virtual std::string quality_name() const = 0;  // "accuracy", "mse"
+  [[nodiscard]] virtual bool higher_is_better() const = 0;
   [[nodiscard]] virtual Evaluation evaluate(std::span<const std::int64_t> eval_rows) = 0;
+  /// Quality of a workload whose evaluations have scores, from those of all held-out rows in their order.
+  [[nodiscard]] virtual double quality(std::span<const double> scores) const {
+    static_cast<void>(scores);
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 
  protected:
   /// For what `load` fills: of a kind that copies to the device can read while the host goes on.

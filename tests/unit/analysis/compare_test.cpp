@@ -105,7 +105,8 @@ TEST_P(FairKeys, DifferenceIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(All, FairKeys,
                          ::testing::Values("workload.name", "model.checkpoint", "model.variant", "model.dropout",
-                                           "model.input_width", "model.width", "model.layers", "model.classes", "data.path",
+                                           "model.input_width", "model.width", "model.layers", "model.classes", "model.blocks",
+                                           "model.heads", "model.mlp_width", "model.users", "model.movies", "data.path",
                                            "data.shuffle", "data.seed", "precision.parameters", "precision.compute",
                                            "precision.reduce", "precision.state", "precision.frozen", "optimizer.name",
                                            "optimizer.lr", "optimizer.betas", "optimizer.eps", "optimizer.weight_decay",

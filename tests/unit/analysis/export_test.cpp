@@ -59,7 +59,7 @@ TEST(Json, HasEveryAttributeTableAndColumn) {
     Record one = example();
     one.ranks.resize(1), one.environment.resize(1), one.config_keys.resize(1), one.memory.resize(1), one.collectives.resize(1);
     one.summary.resize(1), one.telemetry.resize(1), one.health.resize(1), one.transport.resize(1), one.trace.resize(1);
-    one.trace_ranks.resize(1), one.comm.resize(1);
+    one.trace_ranks.resize(1), one.comm.resize(1), one.evaluations.resize(1);
     const auto rows = as_json(one)["tables"][table.name];
     ASSERT_FALSE(rows.empty()) << table.name;
     EXPECT_EQ(rows[0].size(), table.columns.size()) << table.name;

@@ -36,7 +36,7 @@ TEST(Layers, LaterBeatsEarlier) {
 
   EXPECT_EQ(config.model.input_width, 0);
   EXPECT_EQ(config.model.width, 1);
-  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.model.layers, std::vector<std::int64_t>{2});
   EXPECT_EQ(config.model.classes, 3);
   EXPECT_EQ(config.numerics.reduction, "ordered");
   EXPECT_EQ(config.data.path, "some/file#1.h5");
@@ -51,6 +51,15 @@ TEST(Layers, LaterBeatsEarlier) {
   EXPECT_EQ(origin_of(config, "model.classes"), "--set");
   EXPECT_EQ(origin_of(config, "technique.name"), "--technique");
   EXPECT_EQ(origin_of(config, "output.path"), "-o");
+}
+
+TEST(Layers, WholeNumbersAreOneOrAList) {
+  ConfigFolder folder;
+  folder.write_preset(kPreset);
+  folder.write_case("preset = \"base\"\n[model]\nlayers = [128, 64]\n");
+  EXPECT_EQ(load_config(folder.case_request()).model.layers, (std::vector<std::int64_t>{128, 64}));
+  EXPECT_EQ(load_config(folder.case_request({"model.layers=[7]"})).model.layers, std::vector<std::int64_t>{7});
+  EXPECT_EQ(load_config(folder.case_request({"model.layers=7"})).model.layers, std::vector<std::int64_t>{7});
 }
 
 TEST(Layers, AFileNeedsNoPreset) {
@@ -152,7 +161,7 @@ TEST(Presets, CarryTheRecipesNumbers) {
   EXPECT_EQ(wide.optimizer.weight_decay, 0.01);
 
   const auto parameters = [](const ModelSection& m) {
-    return (m.input_width + 1) * m.width + (m.layers - 1) * (m.width + 1) * m.width + (m.width + 1) * m.classes;
+    return (m.input_width + 1) * m.width + (m.layers.at(0) - 1) * (m.width + 1) * m.width + (m.width + 1) * m.classes;
   };
   EXPECT_EQ(parameters(mlp.model), 4'929);
   EXPECT_EQ(parameters(wide.model), 3'962'890);

@@ -35,6 +35,9 @@ std::string other_value(const Key& key) {
   if (std::holds_alternative<std::int64_t*>(member)) {
     return "7";
   }
+  if (std::holds_alternative<std::vector<std::int64_t>*>(member)) {
+    return "[7, 5]";
+  }
   return std::holds_alternative<double*>(member) ? "0.625" : "[0.25, 0.375]";
 }
 
@@ -147,6 +150,10 @@ TEST(Hash, SeesEveryKeyThatMattersAndNoOther) {
     if (key.name == "precision.parameters") {  // parameters may not be narrower than what computes with them
       sets.emplace_back("precision.compute=bf16");
       before = config_hash(load_preset({"precision.compute=bf16"}));
+    }
+    if (key.name.starts_with("evaluate.")) {  // needs held-out rows
+      sets.emplace_back("data.eval_path=held-out.h5");
+      before = config_hash(load_preset({"data.eval_path=held-out.h5"}));
     }
     const bool changed = config_hash(load_preset(sets)) != before;
     const bool one_value = key.accepted.size() == 1 || key.name == "model.variant" || key.name == "technique.name";

@@ -49,6 +49,8 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSet{"optimizer.lr={a=1}", {"is a section", "number above 0"}},
                       BadSet{"optimizer.betas=0.9", {"0.9 is a number", "list of two numbers from 0 to below 1"}},
                       BadSet{"optimizer.betas=[0.9, 0.999", {"not TOML", "list of two numbers"}},
+                      BadSet{"model.layers=[1.5]", {"holds a number", "whole number or list of such from 0"}},
+                      BadSet{"model.layers=wide", {"\"wide\" is a string", "whole number or list of such"}},
                       BadSet{"data.path=\"open", {"not TOML", "accepted: string"}}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -62,6 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSet{"optimizer.betas=[0.9, 0.99, 0.999]", {"has 3 value(s)"}},
                       BadSet{"optimizer.betas=[0.9, \"x\"]", {"holds a string"}},
                       BadSet{"optimizer.betas=[0.9, 9223372036854775807]", {"is out of range"}},
+                      BadSet{"model.layers=[]", {"[] has no value", "whole number or list of such"}},
+                      BadSet{"model.layers=[8, -1]", {"is out of range", "whole number or list of such"}},
                       BadSet{"technique.bucket_mb=-1", {"technique.bucket_mb = -1", "number from 0"}},
                       BadSet{"technique.bucket_mb=9223372036854775807", {"is out of range"}},
                       BadSet{"model.dropout=1.0", {"model.dropout = 1.0", "from 0 to below 1"}},
@@ -100,6 +104,9 @@ TEST(Refusal, CombinationsThatCannotWork) {
               ElementsAre(AllOf(HasSubstr("data.global_batch = 37"), HasSubstr("36 or 48"))));
   EXPECT_THAT(problems_of_sets({"data.global_batch=37", "data.micro_batch=64"}), ElementsAre(HasSubstr("are: 64;")));
   EXPECT_THAT(problems_of_sets({"data.eval_path=held-out.h5"}), IsEmpty());
+  EXPECT_THAT(problems_of_sets({"evaluate.every=5"}), ElementsAre(HasSubstr("name them by data.eval_path")));
+  EXPECT_THAT(problems_of_sets({"evaluate.target=0.7"}), ElementsAre(HasSubstr("name them by data.eval_path")));
+  EXPECT_THAT(problems_of_sets({"evaluate.every=5", "evaluate.target=0.7", "data.eval_path=held-out.h5"}), IsEmpty());
 }
 
 TEST(Refusal, NothingOnlyFollowsFromAnotherProblem) {

@@ -79,5 +79,38 @@ TEST(Summary, EnergyOfAStepIsThatOfAllRanks) {
   EXPECT_TRUE(std::isnan(energy_per_step({})));
 }
 
+record::SummaryRow summary_of(std::vector<record::EvaluationRow> rows, const QualityGoal& goal) {
+  record::SummaryRow summary;
+  summarise_evaluations(rows, goal, summary);
+  return summary;
+}
+
+TEST(Evaluations, TheFirstToReachTheTargetGivesItsTime) {
+  const std::vector<record::EvaluationRow> rows{
+      {10, 0.4, 1.5, 0.1}, {20, 0.7, 2.5, 0.1}, {30, 0.6, 3.5, 0.1}, {40, 0.7, 4.5, 0.1}};
+  const auto rising = summary_of(rows, {.higher_is_better = true, .target = 0.6});
+  EXPECT_EQ(rising.quality_best, 0.7);
+  EXPECT_EQ(rising.quality_best_steps, 20);
+  EXPECT_EQ(rising.steps_to_target, 20);
+  EXPECT_EQ(rising.time_to_target_s, 2.5);
+  const auto falling = summary_of(rows, {.higher_is_better = false, .target = 0.4});
+  EXPECT_EQ(falling.quality_best, 0.4);
+  EXPECT_EQ(falling.quality_best_steps, 10);
+  EXPECT_EQ(falling.steps_to_target, 10) << "reached is reached, equal too";
+}
+
+TEST(Evaluations, WithoutATargetOrWithoutReachingItThereIsNoTime) {
+  const std::vector<record::EvaluationRow> rows{{10, std::nan(""), 1, 0.1}, {20, 0.2, 2, 0.1}};
+  for (const double target : {0.0, 0.3}) {
+    const auto summary = summary_of(rows, {.higher_is_better = true, .target = target});
+    EXPECT_EQ(summary.quality_best, 0.2) << "a quality that is no number is passed over";
+    EXPECT_EQ(summary.steps_to_target, -1);
+    EXPECT_TRUE(std::isnan(summary.time_to_target_s));
+  }
+  const auto none = summary_of({}, {.higher_is_better = true, .target = 0.3});
+  EXPECT_TRUE(std::isnan(none.quality_best));
+  EXPECT_EQ(none.quality_best_steps, -1);
+}
+
 }  // namespace
 }  // namespace shardmark::metrics

@@ -69,6 +69,7 @@ std::span<const std::byte> bytes_of(const Record& record, const std::string& nam
          : name == "steps"       ? bytes(record.steps)
          : name == "memory"      ? bytes(record.memory)
          : name == "collectives" ? bytes(record.collectives)
+         : name == "evaluations" ? bytes(record.evaluations)
          : name == "checks"      ? bytes(record.checks)
          : name == "summary"     ? bytes(record.summary)
          : name == "telemetry"   ? bytes(record.telemetry)
