@@ -132,6 +132,7 @@ class Trainer {
   bool last_finite_ = true;
   double start_s_ = 0;                 // of step 0
   std::int64_t evaluated_steps_ = -1;  // steps done at the last evaluation
+  parallel::Payload first_payload_;    // of the layout that step 0 runs with
   std::int64_t timed_skips_ = 0;       // timed steps without an update
   std::optional<TraceNames> trace_names_;
   std::optional<UnitTrace> unit_trace_;
