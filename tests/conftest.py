@@ -1,5 +1,6 @@
 """Helpers of the tests that run the real program from outside."""
 
+import json
 import os
 import pathlib
 import signal
@@ -73,6 +74,40 @@ def write_vectors(path, features, targets):
         file.attrs["sha256"] = ""
         file["features"] = numpy.asarray(features, dtype=numpy.float32)
         file["targets"] = targets
+
+
+def write_ratings(path, users, items, labels, **attributes):
+    with h5py.File(path, "w") as file:
+        about = {"kind": "ratings", "schema_version": 1, "num_users": int(max(users)) + 1, "num_items": len(set(map(int, items)))}
+        for name, value in {**about, **attributes}.items():
+            file.attrs[name] = value
+        for name, values, kind in (("user", users, numpy.int64), ("item", items, numpy.int64), ("label", labels, numpy.float32)):
+            file[name] = numpy.asarray(values, dtype=kind)
+
+
+def read_safetensors(path):
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:8 + length])
+    types = {"F32": numpy.float32, "F64": numpy.float64, "I64": numpy.int64}
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            tensors[name] = numpy.frombuffer(raw[begin:end], types[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+def write_safetensors(path, tensors):
+    header, offset = {}, 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, offset + values.nbytes]}
+        offset += values.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for values in tensors.values():
+            file.write(values.astype("<f4", copy=False).tobytes())
 
 
 def run_job(folder, ranks, *command, fault=None):

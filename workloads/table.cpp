@@ -9,6 +9,8 @@ std::span<const train::WorkloadEntry> table() {
   static const std::vector<train::WorkloadEntry> entries{
       {"lm", "decoder-only language model (Llama) on rows of tokens", make_lm},
       {"mlp", "multi-layer perceptron on vectors: regression or classification", make_mlp},
+      {"transformer", "post-norm transformer on vectors, sequences of length 1: classification", make_transformer},
+      {"two-tower", "recommender of two towers on ratings: binary classification, dense gradients", make_two_tower},
   };
   return entries;
 }

@@ -16,5 +16,7 @@ namespace shardmark::workloads {
 /// The makers, one per file of this folder.
 [[nodiscard]] std::unique_ptr<train::Workload> make_lm(const config::RunConfig& config);
 [[nodiscard]] std::unique_ptr<train::Workload> make_mlp(const config::RunConfig& config);
+[[nodiscard]] std::unique_ptr<train::Workload> make_transformer(const config::RunConfig& config);
+[[nodiscard]] std::unique_ptr<train::Workload> make_two_tower(const config::RunConfig& config);
 
 }  // namespace shardmark::workloads

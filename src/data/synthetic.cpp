@@ -71,6 +71,10 @@ void SyntheticVectors::make_row(std::int64_t row, std::span<float> features, std
   if (label == nullptr) {
     return;
   }
+  if (options_.random_labels) {
+    *label = target_stream_.bits(static_cast<std::uint64_t>(row)) % options_.classes;
+    return;
+  }
   double best = -std::numeric_limits<double>::infinity();
   for (std::int64_t c = 0; c < options_.classes; ++c) {
     double score = 0;

@@ -1,7 +1,7 @@
 #pragma once
 // Made-up vectors, each value a pure function of (seed, row, element): the same for every rank count and technique.
 // Features are N(0,1). Regression targets are N(0,1) too, so nothing can be learnt from them (the recipe's own data);
-// class labels are the argmax of a fixed random linear map of the features, which can be learnt.
+// class labels are the argmax of a fixed random linear map of the features, which can be learnt, or random too.
 
 #include <cstdint>
 #include <memory>
@@ -20,6 +20,7 @@ struct SyntheticOptions {
   std::int64_t target_width = 0;  // regression if positive; then classes is 0
   std::int64_t classes = 0;       // classification if positive; then target_width is 0
   std::uint64_t seed = 0;
+  bool random_labels = false;  // classes are drawn evenly instead: only learnt by heart
 };
 
 class SyntheticVectors final : public VectorSource {

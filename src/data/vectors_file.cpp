@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "data/bad_values.hpp"
 #include "data/hdf5_input.hpp"
 
 namespace shardmark::data {
@@ -110,47 +110,6 @@ void VectorsFile::State::check_shapes(const VectorsExpectation& expectation) {
   }
 }
 
-namespace {
-
-/// The first value of a dataset that must not be there, and how many there are.
-class BadValues {
- public:
-  void check_finite(std::span<const float> values, std::int64_t first_row, std::int64_t columns) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (!std::isfinite(values[i])) [[unlikely]] {
-        const auto position = static_cast<std::int64_t>(i);
-        add(fmt::format("row {}, column {} holds {}; only finite numbers train", first_row + position / columns,
-                        position % columns, values[i]));
-      }
-    }
-  }
-  void check_labels(std::span<const std::int64_t> labels, std::int64_t first_row, std::int64_t classes) {
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (labels[i] < 0 || labels[i] >= classes) [[unlikely]] {
-        add(fmt::format("row {} holds label {}; labels lie in [0, {})", first_row + static_cast<std::int64_t>(i), labels[i],
-                        classes));
-      }
-    }
-  }
-  void append_to(std::vector<std::string>& problems, const std::string& what) const {
-    if (count_ > 0) {
-      const std::string more = count_ > 1 ? fmt::format(" ({} more such values)", count_ - 1) : "";
-      problems.push_back(fmt::format("{}, {}{}", what, first_, more));
-    }
-  }
-
- private:
-  void add(std::string text) {
-    if (count_++ == 0) {
-      first_ = std::move(text);
-    }
-  }
-  std::int64_t count_ = 0;
-  std::string first_;
-};
-
-}  // namespace
-
 void VectorsFile::State::check_values(const VectorsExpectation& expectation) {
   const std::int64_t row_bytes = 4 * width + (has_labels() ? 8 : 4 * target_width);
   in_memory = num_rows <= expectation.keep_below_bytes / row_bytes;
@@ -170,7 +129,7 @@ void VectorsFile::State::check_values(const VectorsExpectation& expectation) {
     read_run({.first = first, .count = count}, out);
     bad_features.check_finite(out.features, first, width);
     bad_targets.check_finite(out.targets, first, std::max<std::int64_t>(target_width, 1));
-    bad_targets.check_labels(out.labels, first, label_limit);
+    bad_targets.check_within(out.labels, first, {"label", "labels", label_limit});
     for (const std::int64_t label : out.labels) {
       num_classes = std::max(num_classes, label + 1);
     }

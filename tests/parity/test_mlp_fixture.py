@@ -5,25 +5,12 @@ import sys
 
 import numpy
 import pytest
-from conftest import SOURCE, losses, table, write_vectors
+from conftest import SOURCE, losses, read_safetensors, table, write_vectors
 
 FIXTURE = SOURCE / "tests" / "fixtures" / "mlp"
 BATCH = 12
 FIXED = ("model.dropout=0", f"data.global_batch={BATCH}", "data.micro_batch=0", "data.shuffle=false",
          "measure.warmup_steps=0", "measure.steps=7", "measure.blocks=1")
-
-
-def read_safetensors(path):
-    raw = path.read_bytes()
-    length = int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:8 + length])
-    types = {"F32": numpy.float32, "F64": numpy.float64, "I64": numpy.int64}
-    tensors = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            tensors[name] = numpy.frombuffer(raw[begin:end], types[entry["dtype"]]).reshape(entry["shape"])
-    return tensors
 
 
 @pytest.fixture

@@ -167,6 +167,25 @@ TEST(Presets, CarryTheRecipesNumbers) {
   EXPECT_EQ(parameters(wide.model), 3'962'890);
 }
 
+TEST(Presets, CarryTheRecipesNumbersOfTransformerAndTowers) {
+  const RunConfig transformer = load_preset({}, "transformer10m");
+  EXPECT_EQ(transformer.technique.name, "fsdp");
+  EXPECT_EQ(transformer.data.micro_batch, 32);
+  EXPECT_EQ(transformer.optimizer.name, "adamw");
+  EXPECT_EQ(transformer.optimizer.lr, 1e-3);
+  EXPECT_EQ(transformer.optimizer.weight_decay, 0.01);
+  const RunConfig towers = load_preset({}, "two-tower");
+  EXPECT_EQ(towers.technique.name, "ddp");
+  EXPECT_EQ(towers.data.micro_batch, 1024);
+  EXPECT_EQ(towers.optimizer.name, "adam");
+  EXPECT_EQ(towers.optimizer.lr, 1e-2);
+  EXPECT_EQ(towers.model.layers, (std::vector<std::int64_t>{128, 64}));
+  EXPECT_EQ(towers.model.users, 0) << "the data file sizes the tables";
+  const RunConfig zipf = load_preset({}, "two-tower-zipf");
+  EXPECT_EQ(zipf.model.users, 1'000'000);
+  EXPECT_EQ(zipf.model.movies, 100'000);
+}
+
 TEST(Presets, AMissingFolderIsTheEnvironmentsFault) {
   EXPECT_THROW(static_cast<void>(preset_names("/nowhere/presets")), base::EnvironmentError);
   ConfigFolder folder;

@@ -3,12 +3,15 @@
 #include <numeric>
 
 #include "model/unit.hpp"
+#include "tests/support/bound_workload.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/tokens_writer.hpp"
 #include "workloads/table.hpp"
 
 namespace shardmark::workloads {
 namespace {
+
+using testing::make_bound;
 
 config::RunConfig tiny() {
   config::RunConfig config;
@@ -23,17 +26,6 @@ config::RunConfig tiny() {
   config.model.tie_word_embeddings = true;
   config.data.sequence_length = 32;
   return config;
-}
-
-std::unique_ptr<train::Workload> make_bound(const config::RunConfig& config) {
-  auto workload = make_workload(config);
-  for (auto& parameter : workload->parameters().parameters()) {
-    parameter.value = at::empty(parameter.shape, at::kFloat);
-    model::fill_initial({parameter.value.data_ptr<float>(), static_cast<std::size_t>(parameter.numel())}, parameter.init, 3,
-                        parameter.name, 0);
-    parameter.value.requires_grad_();
-  }
-  return workload;
 }
 
 struct PassCounter final : model::UnitObserver {
