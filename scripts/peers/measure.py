@@ -45,12 +45,16 @@ from settings import ask_program, parse  # noqa: E402
 DEPS = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ROOT / ".deps")
 PREPARE = ROOT / "scripts" / "prepare_data.py"
 PROFILES = {"ddp": "native", "fsdp": "fsdp2", "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
-DEFAULT_CELLS = ("mlp:ddp", "mlp-digits:ddp", *(f"{preset}:{technique}" for preset in ("mlp-wide", "lm10m") for technique in PROFILES))
-# Arguments of prepare_data.py; mlp-wide has no real data and gets random rows.
-DATA = {"mlp": ("diabetes",), "mlp-digits": ("digits",), "lm10m": ("text",),
+DEFAULT_CELLS = ("mlp:ddp", "mlp-digits:ddp", *(f"{preset}:{technique}" for preset in ("mlp-wide", "lm10m", "transformer10m", "two-tower") for technique in PROFILES))
+# Arguments of prepare_data.py; what has no real data gets random rows, so many features wide.
+RANDOM = {"mlp-wide": 784, "transformer10m": 512}
+# The movies' table is as large as in the recipe, whose data set is another.
+MODELS = {"mlp": ("model.dropout=0",), "two-tower": ("model.movies=13012",)}
+DATA = {"mlp": ("diabetes",), "mlp-digits": ("digits",), "lm10m": ("text",), "two-tower": ("movielens",),
         "lm10m-tiny": ("text", "--vocabulary", "bytes", "--length", "32")}
 # Fewer steps than the presets' own where a step is long.
-STEPS = {"mlp-wide": ("measure.steps=10", "measure.blocks=3"), "lm10m": ("measure.steps=5", "measure.blocks=2")}
+STEPS = {"mlp-wide": ("measure.steps=10", "measure.blocks=3"), "lm10m": ("measure.steps=5", "measure.blocks=2"),
+         "transformer10m": ("measure.warmup_steps=3", "measure.steps=10", "measure.blocks=2")}
 QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=3", "measure.blocks=2")
 COMPARED_STEPS = 10
 BUSY_OVER_LIMIT = 2    # ranks that wait for each other suffer most where they share their cores with others
@@ -63,8 +67,8 @@ def parse_cells(text):
     cells = []
     for word in text.split(","):
         preset, _, technique = word.partition(":")
-        if technique not in PROFILES or preset not in (*DATA, "mlp-wide"):
-            fail(f"--cells {word}: expected PRESET:TECHNIQUE of {', '.join(DATA)}, mlp-wide and {', '.join(PROFILES)}", code=2)
+        if technique not in PROFILES or preset not in (*DATA, *RANDOM):
+            fail(f"--cells {word}: expected PRESET:TECHNIQUE of {', '.join((*DATA, *RANDOM))} and {', '.join(PROFILES)}", code=2)
         cells.append((preset, technique))
     return cells
 
@@ -89,14 +93,14 @@ def prepare(preset):
     """The preset's data file, made where it is missing or older than what makes it."""
     folder = DEPS / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / ("wide-random.h5" if preset == "mlp-wide" else "text-bytes.h5" if preset == "lm10m-tiny" else f"{DATA[preset][0]}.h5")
-    makers = (PREPARE, PREPARE.parent / "prepare" / "text.py")
+    path = folder / (f"random-{RANDOM[preset]}.h5" if preset in RANDOM else "text-bytes.h5" if preset == "lm10m-tiny" else f"{DATA[preset][0]}.h5")
+    makers = (PREPARE, *(PREPARE.parent / "prepare").glob("*.py"))
     if path.exists() and path.stat().st_mtime > max(maker.stat().st_mtime for maker in makers):
         return path
-    if preset == "mlp-wide":
+    if preset in RANDOM:
         import prepare_data
         random = numpy.random.default_rng(42)
-        prepare_data.write_vectors(path, random.standard_normal((RANDOM_ROWS, 784)), random.integers(0, 10, RANDOM_ROWS),
+        prepare_data.write_vectors(path, random.standard_normal((RANDOM_ROWS, RANDOM[preset])), random.integers(0, 10, RANDOM_ROWS),
                                    {"source": "random numbers", "license": "none", "sha256": ""})
     elif subprocess.run([sys.executable, PREPARE, *DATA[preset], "-o", path]).returncode != 0:
         fail(f"{path} could not be made: see above", code=5)
@@ -123,7 +127,7 @@ def departure(losses, case):
 
 def prepare_case(folder, preset, quick):
     """What all cells of a preset share: settings, initial weights, one rank's losses and their bounds."""
-    data = [f"data.path={prepare(preset)}", *(["model.dropout=0"] if preset == "mlp" else [])]
+    data = [f"data.path={prepare(preset)}", *MODELS.get(preset, ())]
     once = ["measure.warmup_steps=0", "measure.steps=1", "measure.blocks=1"]
     weights = folder / f"{preset}-weights"
     # A learning rate that changes no bit of a weight: the initial ones are exported.

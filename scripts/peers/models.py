@@ -116,17 +116,99 @@ class LanguageModel(nn.Module):
         return list(self.model.layers)
 
 
-def make_model(config):
-    model = config["model"]
-    if config["workload"]["name"] == "mlp":
+class EncoderBlock(nn.Module):
+    def __init__(self, width, heads, mlp_width):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, mlp_width), nn.GELU(), nn.Linear(mlp_width, width))
+
+    def forward(self, x):
+        x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.norm2(x + self.mlp(x))
+
+
+class VectorTransformer(nn.Module):
+    """Post-norm blocks over sequences of length 1 (workloads/transformer.cpp)."""
+
+    def __init__(self, model):
+        super().__init__()
+        width = model["width"]
+        self.input_projection = nn.Linear(model["input_width"], width)
+        self.layers = nn.ModuleList(EncoderBlock(width, model["heads"], model["mlp_width"]) for _ in range(model["blocks"]))
+        self.norm = nn.LayerNorm(width)
+        self.classifier = nn.Linear(width, model["classes"])
+
+    def forward(self, features):
+        x = self.input_projection(features).unsqueeze(1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.classifier(self.norm(x).mean(dim=1))
+
+    def blocks(self):
+        return list(self.layers)
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width_in, width_out):
+        super().__init__()
+        self._linear = nn.Linear(width_in, width_out)
+
+    def forward(self, x):
+        return functional.relu(self._linear(x))
+
+
+class TowerMlp(nn.Module):
+    def __init__(self, widths):
+        super().__init__()
+        self._mlp = nn.Sequential(*(Perceptron(before, after) for before, after in zip(widths, widths[1:])))
+
+    def forward(self, x):
+        return self._mlp(x)
+
+
+class TwoTower(nn.Module):
+    """Tables, towers, dot product (workloads/two_tower.cpp), under torchrec's names; sum pooling of one id is a look-up."""
+
+    def __init__(self, users, movies, widths):
+        super().__init__()
+        self.movies = movies
+        two_tower = self.two_tower = nn.Module()
+        two_tower.ebc = nn.Module()
+        two_tower.ebc.embedding_bags = nn.ModuleDict({"t_userId": nn.EmbeddingBag(users, widths[0], mode="sum"),
+                                                      "t_movieId": nn.EmbeddingBag(movies, widths[0], mode="sum")})
+        two_tower.query_proj, two_tower.candidate_proj = TowerMlp(widths), TowerMlp(widths)
+
+    def forward(self, ids):
+        bags = self.two_tower.ebc.embedding_bags
+        users = self.two_tower.query_proj(bags["t_userId"](ids[:, :1]))
+        movies = self.two_tower.candidate_proj(bags["t_movieId"](ids[:, 1:] % self.movies))
+        return (users * movies).sum(dim=1)
+
+    def blocks(self):
+        return [*self.two_tower.ebc.embedding_bags.values(), self.two_tower.query_proj, self.two_tower.candidate_proj]
+
+
+def make_model(config, rows):
+    model, workload = config["model"], config["workload"]["name"]
+    if workload == "transformer":
+        return VectorTransformer(model)
+    if workload == "two-tower":
+        return TwoTower(model["users"] or rows.num_users, model["movies"] or rows.num_items, [model["width"], *model["layers"]])
+    if workload == "mlp":
         return Mlp(model["input_width"], model["width"], model["layers"], model["classes"], model["dropout"])
     return LanguageModel(model, config["data"]["sequence_length"])
 
 
 def loss_sum(config, outputs, targets):
-    """Sum of the losses of all targets; filler rows carry IGNORED or, in a regression, NaN and count nothing."""
+    """Sum of the losses of all targets; filler rows carry IGNORED or, where targets are real numbers, NaN and count nothing."""
     if config["workload"]["name"] == "lm":
         return functional.cross_entropy(outputs.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum")
+    if config["workload"]["name"] == "two-tower":
+        real = ~targets.isnan()
+        if not real.all():
+            outputs, targets = outputs[real], targets[real]
+        return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="sum")
     if config["model"]["variant"] == "classification":
         return functional.cross_entropy(outputs, targets, ignore_index=IGNORED, reduction="sum")
     if targets.isnan().any():

@@ -66,13 +66,18 @@ class Rows:
         with h5py.File(path) as file:
             kind = file.attrs["kind"]
             kind = kind.decode() if isinstance(kind, bytes) else kind
-            wanted = "tokens" if config["workload"]["name"] == "lm" else "vectors"
+            wanted = {"lm": "tokens", "two-tower": "ratings"}.get(config["workload"]["name"], "vectors")
             if kind != wanted:
                 raise DataProblem(f"data.path = {path} is of kind {kind}; this workload reads {wanted}")
             if "segment_ids" in file:
                 raise DataProblem(f"data.path = {path} holds packed rows; peers train on unpacked ones only")
-            names = ("input_ids", "labels") if kind == "tokens" else ("features", "targets")
-            inputs, targets = (torch.from_numpy(file[name][:]) for name in names)
+            if kind == "ratings":
+                inputs = torch.from_numpy(numpy.column_stack((file["user"][:], file["item"][:])))
+                targets = torch.from_numpy(file["label"][:])
+                self.num_users, self.num_items = int(file.attrs["num_users"]), int(file.attrs["num_items"])
+            else:
+                names = ("input_ids", "labels") if kind == "tokens" else ("features", "targets")
+                inputs, targets = (torch.from_numpy(file[name][:]) for name in names)
             lengths = file["lengths"][:].tolist() if "lengths" in file else None
         if kind == "tokens":
             if inputs.shape[1] != config["data"]["sequence_length"]:

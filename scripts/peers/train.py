@@ -254,7 +254,7 @@ def train_in_world(arguments, torch, place, device):
     batch = settings.check(config, size)
     rows = Rows(config)
     torch.manual_seed(config["numerics"]["seed"])
-    model = make_model(config)
+    model = make_model(config, rows)
     start = time.monotonic()
     folder = config["model"]["checkpoint"]
     if folder:

@@ -6,7 +6,7 @@ import sys
 
 import numpy
 import pytest
-from conftest import LAUNCH, SOURCE, Program, losses, write_vectors
+from conftest import LAUNCH, SOURCE, Program, losses, write_ratings, write_vectors
 
 PEERS = SOURCE / "scripts" / "peers"
 sys.path.insert(0, str(PEERS))
@@ -43,6 +43,10 @@ class Case:
             labels[:, 0] = -100
             labels[3, 5:] = -100  # a short row: rows count by their tokens and targets, not alike
             write_tokens(data, ids, labels, lengths=numpy.where(numpy.arange(20) == 3, 5, 32))
+        elif preset == "two-tower-tiny":
+            write_ratings(data, random.integers(0, 50, 30), random.integers(0, 300, 30), random.integers(0, 2, 30))
+        elif preset == "transformer10m-tiny":
+            write_vectors(data, random.standard_normal((30, 512)), random.integers(0, 10, 30))
         elif preset == "mlp":
             write_vectors(data, random.standard_normal((9, 10)), random.standard_normal((9, 1)).astype("float32"))
         else:
@@ -52,7 +56,7 @@ class Case:
         self.program.train(1, preset, "start", *self.sets, "measure.warmup_steps=0", "measure.steps=1", "measure.blocks=1",
                            "optimizer.lr=1e-30", f"checkpoint.export={weights}", technique="single")
         self.sets += [f"model.checkpoint={weights}", *STEPS, *sets]
-        batch = {"lm10m-tiny": 12, "mlp": 2, "mlp-digits": 128}[preset]
+        batch = {"mlp": 2, "mlp-digits": 128}.get(preset, 12)
         whole, rows = (["data.micro_batch=0"], ["data.micro_batch=1"])
         self.alone = losses(self.program.train(1, preset, "alone", *self.sets, f"data.global_batch={batch}", *whole, technique="single"))
         by_rows = losses(self.program.train(1, preset, "by-rows", *self.sets, f"data.global_batch={batch}", *rows, technique="single"))

@@ -8,7 +8,8 @@ import pytest
 from conftest import table
 from peers import PEERS, SGD, Case, peer_python
 
-CASES = {"digits": ("mlp-digits", ()), "lm": ("lm10m-tiny", ()), "lm-sgd": ("lm10m-tiny", SGD), "mlp": ("mlp", ())}
+CASES = {"digits": ("mlp-digits", ()), "lm": ("lm10m-tiny", ()), "lm-sgd": ("lm10m-tiny", SGD), "mlp": ("mlp", ()),
+         "transformer": ("transformer10m-tiny", SGD), "towers": ("two-tower-tiny", SGD)}
 
 
 @pytest.fixture(scope="module")
@@ -22,14 +23,15 @@ def cases(tmp_path_factory):
     return case
 
 
-@pytest.mark.parametrize("name, technique", [("digits", "fsdp"), ("lm", "ddp"), ("lm", "fsdp"), ("lm-sgd", "ddp"), ("mlp", "ddp")])
+@pytest.mark.parametrize("name, technique", [("digits", "fsdp"), ("lm", "ddp"), ("lm", "fsdp"), ("lm-sgd", "ddp"), ("mlp", "ddp"),
+                                             ("transformer", "ddp"), ("transformer", "fsdp"), ("towers", "ddp"), ("towers", "fsdp")])
 def test_torch_gives_our_losses(cases, name, technique):
     case = cases(name)
     case.expect_same_losses(case.train_peer(technique))
 
 
 @pytest.mark.parametrize("technique", ["zero1", "zero2", "zero3"])
-@pytest.mark.parametrize("name", ["lm", "lm-sgd", "digits"])
+@pytest.mark.parametrize("name", ["lm", "lm-sgd", "digits", "transformer", "towers"])
 def test_deepspeed_gives_our_losses(cases, name, technique):
     python = peer_python("--deepspeed")
     case = cases(name)
