@@ -83,7 +83,7 @@ Problem assign_to(std::vector<double>& member, const Key& key, const toml::node&
   if (list == nullptr) {
     return wrong_type(key, node);
   }
-  if (list->size() != 2) {
+  if (list->size() != key.list_length) {
     return refusal(key, fmt::format("{} has {} value(s)", text_of(node), list->size()));
   }
   std::vector<double> values;

@@ -18,6 +18,8 @@ constexpr Range kSteps{.low = 0, .high = 1e9};
 constexpr Range kWidth{.low = 0, .high = 1e6};
 constexpr Range kVocabulary{.low = 0, .high = 1e7};
 constexpr Range kLayers{.low = 0, .high = 1e4};
+constexpr Range kBlocks{.low = 1, .high = 1e3};
+constexpr Range kPixels{.low = 0, .high = 1e5};
 // Whole numbers up to here are exact in a double, so that other programs read the same seed.
 constexpr Range kSeed{.low = 0, .high = 9e15};
 constexpr Range kShare{.low = 0, .high = 1};
@@ -56,6 +58,11 @@ Key number(std::string name, NumberRule rule, std::string help, Member (*member)
           .member = member};
 }
 
+Key list_of(std::size_t length, Key key) {
+  key.list_length = length;
+  return key;
+}
+
 Key flag(std::string name, std::string default_text, std::string help, Member (*member)(RunConfig&)) {
   return {.name = std::move(name), .default_text = std::move(default_text), .help = std::move(help), .member = member};
 }
@@ -82,7 +89,9 @@ std::vector<Key> model_and_data_keys() {
       text("workload.name", "which reference workload to train: see `shardmark list`", SM_MEMBER(workload.name)),
       text("model.checkpoint", "folder with model.safetensors to start from; \"\" = random weights from numerics.seed",
            SM_MEMBER(model.checkpoint)),
-      choice("model.variant", {"classification", "regression"}, "what an MLP is trained for", SM_MEMBER(model.variant)),
+      choice("model.variant", {"classification", "regression", "v1", "v2"},
+             "what an MLP is trained for; which RetinaNet: v1 (P6 from P5, L1), v2 (P6 from C5, group norm, GIoU)",
+             SM_MEMBER(model.variant)),
       number("model.dropout", {"0.0", kBelowOne}, "probability of zeroing an activation", SM_MEMBER(model.dropout)),
       number("model.input_width", {"0", kWidth}, "features per row", SM_MEMBER(model.input_width)),
       number("model.width", {"0", kWidth}, "width of the hidden layers", SM_MEMBER(model.width)),
@@ -108,6 +117,18 @@ std::vector<Key> model_and_data_keys() {
              SM_MEMBER(model.rope_theta)),
       number("model.rms_norm_eps", {"1e-05", kShare}, "added to the mean square in RMSNorm", SM_MEMBER(model.rms_norm_eps)),
       flag("model.tie_word_embeddings", "false", "the head is the embedding", SM_MEMBER(model.tie_word_embeddings)),
+      list_of(4, number("model.stages", {"[3.0, 4.0, 6.0, 3.0]", kBlocks},
+                        "bottleneck blocks of a detector's backbone, by stage", SM_MEMBER(model.stages))),
+      number("model.stem", {"64", kLayers}, "channels of its first convolution; stages have 4, 8, 16, 32 times as many",
+             SM_MEMBER(model.stem)),
+      number("model.fpn", {"256", kLayers}, "channels of its feature pyramid and heads", SM_MEMBER(model.fpn)),
+      number("model.groups", {"32", kLayers}, "groups of the heads' normalisation (v2)", SM_MEMBER(model.groups)),
+      number("model.sizes", {"[800.0, 1333.0]", kPixels}, "images are scaled to this short side, or to this long side if less",
+             SM_MEMBER(model.sizes)),
+      choice("model.batch_norm", {"local", "sync", "eval", "frozen"},
+             "whose statistics normalise: of a rank's rows, of all ranks', the running ones; frozen: those and fixed weights, "
+             "stem and first stage fixed too",
+             SM_MEMBER(model.batch_norm)),
       flag("model.activation_checkpointing", "false",
            "backward runs each block again instead of keeping its activations; same bits",
            SM_MEMBER(model.activation_checkpointing)),
@@ -122,6 +143,12 @@ std::vector<Key> model_and_data_keys() {
              SM_MEMBER(data.accumulation)),
       number("data.sequence_length", {"0", kWidth, "tokens"}, "positions of a row; a data file must have rows of this length",
              SM_MEMBER(data.sequence_length)),
+      number("data.pad_to", {"0", kPixels, "pixels"},
+             "side of the square that images are padded to; 0 = the micro-batch's largest, to a multiple of 32",
+             SM_MEMBER(data.pad_to)),
+      number("data.flip", {"0.0", kShare}, "probability of mirroring a training image", SM_MEMBER(data.flip)),
+      number("data.loader_threads", {"0", {.low = 0, .high = 256}, "threads"},
+             "make images ready ahead of use; 0 = when they are needed; same results", SM_MEMBER(data.loader_threads)),
       flag("data.shuffle", "true", "rows in an order drawn anew each epoch", SM_MEMBER(data.shuffle)),
       number("data.seed", {"42", kSeed}, "of the row order and of synthetic rows", SM_MEMBER(data.seed)),
   };

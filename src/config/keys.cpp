@@ -66,7 +66,10 @@ std::string accepted_text(const Key& key) {
   if (whole) {
     return (wholes ? "whole number or list of such" : "whole number") + range;
   }
-  return (std::holds_alternative<double*>(member) ? "number" : "list of two numbers") + range;
+  if (std::holds_alternative<double*>(member)) {
+    return "number" + range;
+  }
+  return fmt::format("list of {} numbers{}", key.list_length == 2 ? "two" : std::to_string(key.list_length), range);
 }
 
 std::string list_keys() {

@@ -14,8 +14,8 @@
 
 namespace shardmark::config {
 
-/// A reference to the member that a key fills; the alternative is the key's type. Lists of numbers hold two, lists of whole
-/// numbers one or more: of one, the number alone will do.
+/// A reference to the member that a key fills; the alternative is the key's type. Lists of numbers hold `list_length` of them,
+/// lists of whole numbers one or more: of one, the number alone will do.
 using Member =
     std::variant<std::string*, bool*, std::int64_t*, double*, std::vector<double>*, std::vector<std::int64_t>*, WordOrNumber*>;
 
@@ -39,7 +39,8 @@ struct Key {
   Range range = {};                        // of numbers
   std::string unit = {};                   // "" for texts, switches and pure numbers
   std::string help = {};
-  bool hashed = true;  // false: says where results go or how long to wait, not what is computed
+  std::size_t list_length = 2;  // of a list
+  bool hashed = true;           // false: says where results go or how long to wait, not what is computed
   Member (*member)(RunConfig&) = nullptr;
 };
 

@@ -45,6 +45,13 @@ struct ModelSection {
   double rope_theta = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
+  // Of detectors.
+  std::vector<double> stages;  // blocks of each stage of the backbone
+  std::int64_t stem = 0;       // channels of the first convolution
+  std::int64_t fpn = 0;        // channels of the pyramid and the heads
+  std::int64_t groups = 0;     // of the heads' group normalisation
+  std::vector<double> sizes;   // short side, longest long side
+  std::string batch_norm;      // local, sync, eval, frozen
   bool activation_checkpointing = false;
 };
 struct DataSection {
@@ -54,6 +61,9 @@ struct DataSection {
   std::int64_t micro_batch = 0;
   std::int64_t accumulation = 0;
   std::int64_t sequence_length = 0;
+  std::int64_t pad_to = 0;          // pixels a side; 0 = what the micro-batch needs
+  double flip = 0;                  // probability
+  std::int64_t loader_threads = 0;  // 0 = rows are made when they are needed
   bool shuffle = true;
   std::int64_t seed = 0;
 };

@@ -38,7 +38,11 @@ std::string other_value(const Key& key) {
   if (std::holds_alternative<std::vector<std::int64_t>*>(member)) {
     return "[7, 5]";
   }
-  return std::holds_alternative<double*>(member) ? "0.625" : "[0.25, 0.375]";
+  if (std::holds_alternative<double*>(member)) {
+    return "0.625";
+  }
+  // Shares, or whole numbers from 1 on.
+  return key.list_length == 2 ? "[0.25, 0.375]" : "[1, 2, 1, 1]";
 }
 
 TEST(KeyTable, DefaultsAreAcceptedAndEveryKeyIsDocumented) {
