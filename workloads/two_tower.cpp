@@ -125,7 +125,8 @@ class TwoTower final : public train::Workload {
     const auto* first = scores_N.const_data_ptr<double>();
     return {0, static_cast<double>(eval_rows.size()), {first, first + scores_N.numel()}};
   }
-  [[nodiscard]] double quality(std::span<const double> scores) const override {
+  [[nodiscard]] double quality(const train::Evaluation& all) const override {
+    const auto& scores = all.items;
     std::vector<std::int64_t> rows(scores.size());
     std::iota(rows.begin(), rows.end(), 0);
     std::vector<std::int64_t> users(rows.size());

@@ -46,8 +46,8 @@ Parameter& ParameterList::add(std::string name, std::vector<std::int64_t> shape,
   return parameters_.emplace_back(std::move(parameter));
 }
 
-NamedBuffer& ParameterList::add_buffer(std::string name, torch::Tensor value) {
-  return buffers_.emplace_back(NamedBuffer{std::move(name), std::move(value)});
+NamedBuffer& ParameterList::add_buffer(std::string name, torch::Tensor value, bool changes_by_rank) {
+  return buffers_.emplace_back(NamedBuffer{std::move(name), std::move(value), changes_by_rank});
 }
 
 std::int64_t ParameterList::begin_unit(std::string name) {

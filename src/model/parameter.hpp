@@ -44,13 +44,29 @@ struct Parameter {
   [[nodiscard]] bool is_matrix() const { return shape.size() > 1; }
 };
 
-/// Non-trained state (running statistics), kept equal over ranks by the strategy. Allocated and filled by the model.
+/// Non-trained state (running statistics, weights of a frozen normalisation). Made and filled by the model in host memory; the
+/// strategy moves it to where training runs, so a model reads `value` anew in each pass.
 struct NamedBuffer {
   std::string name;
   torch::Tensor value;
+  /// Each rank changes it by its own rows in a pass: before a step and before an evaluation all take rank 0's.
+  bool changes_by_rank = false;
 };
 
 class UnitObserver;
+
+/// Adds over ranks what each computed of its own rows, where a layer's statistics are those of the whole batch.
+class SumOverRanks {
+ public:
+  SumOverRanks() = default;
+  SumOverRanks(const SumOverRanks&) = delete;
+  SumOverRanks& operator=(const SumOverRanks&) = delete;
+  virtual ~SumOverRanks() = default;
+
+  /// In place, over all ranks; the result has the same bits on each. `values`: contiguous doubles where training runs.
+  /// Collective: all ranks call it equally often, in forward and backward, whatever their rows hold.
+  virtual void add(const torch::Tensor& values) = 0;
+};
 
 /// All parameters of a model in the order of declaration. Addresses stay valid.
 class ParameterList {
@@ -61,7 +77,7 @@ class ParameterList {
 
   /// Declares a parameter in the current unit. Throws InvariantError if the name is taken.
   Parameter& add(std::string name, std::vector<std::int64_t> shape, Init init);
-  NamedBuffer& add_buffer(std::string name, torch::Tensor value);
+  NamedBuffer& add_buffer(std::string name, torch::Tensor value, bool changes_by_rank = false);
   /// Parameters added from here on belong to a new unit: what a sharding strategy gathers and frees together.
   /// Returns its index.
   std::int64_t begin_unit(std::string name);
@@ -69,6 +85,7 @@ class ParameterList {
   [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
   [[nodiscard]] std::deque<NamedBuffer>& buffers() { return buffers_; }
+  [[nodiscard]] const std::deque<NamedBuffer>& buffers() const { return buffers_; }
   [[nodiscard]] const std::vector<std::string>& units() const { return units_; }
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] std::int64_t trainable_numel() const;
@@ -81,13 +98,21 @@ class ParameterList {
   /// Activation checkpointing: units that can run again do so in backward instead of keeping their activations.
   void set_checkpointing(bool on) { checkpointing_ = on; }
   [[nodiscard]] bool checkpointing() const { return checkpointing_; }
+  /// Declared by a model with layers that add over ranks: a strategy for several ranks then sets sums().
+  void declare_sums() { declares_sums_ = true; }
+  [[nodiscard]] bool declares_sums() const { return declares_sums_; }
+  /// Lent; nullptr: this rank's rows are the whole batch.
+  void set_sums(SumOverRanks* sums) { sums_ = sums; }
+  [[nodiscard]] SumOverRanks* sums() const { return sums_; }
 
  private:
   std::deque<Parameter> parameters_;
   std::deque<NamedBuffer> buffers_;
   std::vector<std::string> units_;
   UnitObserver* observer_ = nullptr;
+  SumOverRanks* sums_ = nullptr;
   bool checkpointing_ = false;
+  bool declares_sums_ = false;
 };
 
 }  // namespace shardmark::model

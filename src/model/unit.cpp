@@ -1,5 +1,6 @@
 #include "model/unit.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
@@ -23,15 +24,52 @@ struct Mark : torch::autograd::Function<Mark> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    auto* observer = reinterpret_cast<UnitObserver*>(static_cast<std::intptr_t>(context->saved_data["observer"].toInt()));
-    const std::int64_t unit = context->saved_data["unit"].toInt();
-    if (context->saved_data["output"].toBool()) {
+    tell(*context);
+    return {gradients[0], {}, {}, {}};
+  }
+
+  static void tell(AutogradContext& context) {
+    auto* observer = reinterpret_cast<UnitObserver*>(static_cast<std::intptr_t>(context.saved_data["observer"].toInt()));
+    const std::int64_t unit = context.saved_data["unit"].toInt();
+    if (context.saved_data["output"].toBool()) {
       observer->before_backward(unit);
     } else {
       observer->after_input_gradient(unit);
     }
-    return {gradients[0], {}, {}, {}};
   }
+};
+
+/// The same for several tensors at once: its backward runs when the gradients of all of them are known.
+struct MarkMany : torch::autograd::Function<MarkMany> {
+  // Not a variable_list: autograd finds the tensors of a TensorList alone.
+  static variable_list forward(AutogradContext* context, at::TensorList xs, UnitObserver* observer, std::int64_t unit,
+                               Mark::Place place) {
+    context->set_materialize_grads(false);
+    context->saved_data["observer"] = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(observer));
+    context->saved_data["unit"] = unit;
+    context->saved_data["output"] = place == Mark::Place::output;
+    return xs.vec();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    Mark::tell(*context);
+    variable_list result = gradients;
+    result.resize(gradients.size() + 3);  // nothing for observer, unit and place
+    return result;
+  }
+};
+
+thread_local bool is_running_again = false;
+
+class RunningAgain {
+ public:
+  RunningAgain() : previous_(is_running_again) { is_running_again = true; }
+  RunningAgain(const RunningAgain&) = delete;
+  RunningAgain& operator=(const RunningAgain&) = delete;
+  ~RunningAgain() { is_running_again = previous_; }
+
+ private:
+  bool previous_;
 };
 
 /// Runs the body without a graph; backward runs it again with one. `anchor` makes the output need a gradient when only the
@@ -54,6 +92,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
     torch::Tensor output;
     {
       const torch::AutoGradMode with_graph(true);
+      const RunningAgain again;
       output = holder->body(input);
     }
     torch::autograd::backward({output}, {gradients[0]});
@@ -102,6 +141,29 @@ torch::Tensor run_unit(const ParameterList& list, std::int64_t unit, const torch
     output = Mark::apply(output, observer, unit, Mark::Place::output);
   }
   return output;
+}
+
+std::vector<torch::Tensor> run_unit_of_many(const ParameterList& list, std::int64_t unit,
+                                            const std::vector<torch::Tensor>& inputs, const UnitBodyOfMany& body) {
+  SM_DCHECK(unit >= 0 && unit < static_cast<std::int64_t>(list.units().size()), "no such unit");
+  UnitObserver* observer = list.observer();
+  if (observer == nullptr) {
+    return body(inputs);
+  }
+  const auto needs_gradient = [](const torch::Tensor& tensor) { return tensor.requires_grad(); };
+  const bool marked = at::GradMode::is_enabled() && std::ranges::any_of(inputs, needs_gradient);
+  const auto entered = marked ? MarkMany::apply(at::TensorList(inputs), observer, unit, Mark::Place::input) : inputs;
+  observer->before_forward(unit, marked);
+  std::vector<torch::Tensor> outputs = body(entered);
+  observer->after_forward(unit);
+  if (at::GradMode::is_enabled() && std::ranges::any_of(outputs, needs_gradient)) {
+    outputs = MarkMany::apply(at::TensorList(outputs), observer, unit, Mark::Place::output);
+  }
+  return outputs;
+}
+
+bool runs_again() {
+  return is_running_again;
 }
 
 }  // namespace shardmark::model

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "model/parameter.hpp"
 
@@ -39,5 +40,16 @@ using UnitBody = std::function<torch::Tensor(const torch::Tensor& input)>;
 /// checkpointable unit encloses no other unit.
 [[nodiscard]] torch::Tensor run_unit(const ParameterList& list, std::int64_t unit, const torch::Tensor& input,
                                      const UnitBody& body, bool checkpointable = false);
+
+/// As UnitBody for a unit with several inputs or outputs (a feature pyramid). All inputs are differentiable tensors.
+using UnitBodyOfMany = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>& inputs)>;
+
+/// Likewise. Backward enters the unit once the gradients of all its outputs are known; each output must be used.
+[[nodiscard]] std::vector<torch::Tensor> run_unit_of_many(const ParameterList& list, std::int64_t unit,
+                                                          const std::vector<torch::Tensor>& inputs, const UnitBodyOfMany& body);
+
+/// Whether this thread runs a unit's body a second time, for its backward: what a pass changes besides (running statistics)
+/// must not change again.
+[[nodiscard]] bool runs_again();
 
 }  // namespace shardmark::model

@@ -17,6 +17,23 @@ namespace shardmark::parallel {
 using comm::Purpose;
 using device::MemoryCategory;
 
+namespace {
+
+class StatisticsSum final : public model::SumOverRanks {
+ public:
+  StatisticsSum(comm::Communicator& communicator, comm::SumOrder order) : communicator_(communicator), order_(order) {}
+  void add(const torch::Tensor& values) override {
+    communicator_.all_reduce(comm_buffer(values), Purpose::buffer, ++sums_, order_).wait();
+  }
+
+ private:
+  comm::Communicator& communicator_;
+  comm::SumOrder order_;
+  std::int64_t sums_ = 0;
+};
+
+}  // namespace
+
 FlatStrategy::FlatStrategy(StrategyOptions options, const Policy& policy, comm::Communicator& communicator)
     : options_(std::move(options)),
       policy_(policy),
@@ -29,7 +46,11 @@ FlatStrategy::FlatStrategy(StrategyOptions options, const Policy& policy, comm::
 }
 
 FlatStrategy::~FlatStrategy() {
+  if (list_ != nullptr && sums_) {
+    list_->set_sums(nullptr);
+  }
   // After a failure collectives may be under way: their communicators go first, and then the buffers that they were lent.
+  statistics_.reset();
   part_.reset();
   replica_.reset();
   scatter_.reset();
@@ -56,6 +77,7 @@ void FlatStrategy::prepare(model::ParameterList& list, const InitialValue& initi
   list_ = &list;
   compare_parameters(list, communicator_);
   facts_ = facts_of(list);
+  bind_buffers();
   std::vector<std::int64_t> backwards(facts_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0);
   build(backwards);
@@ -175,13 +197,48 @@ void FlatStrategy::begin_step() {
   parameters_->begin_step();
 }
 
-void FlatStrategy::broadcast_buffers() {
+void FlatStrategy::bind_buffers() {
+  const torch::NoGradGuard no_grad;
+  std::int64_t moving = 0;
+  for (auto& buffer : list_->buffers()) {
+    SM_CHECK(buffer.value.is_contiguous(), "model buffer " + buffer.name + " is not contiguous");
+    SM_CHECK(!buffer.changes_by_rank || buffer.value.scalar_type() == at::kFloat, "only fp32 buffers travel: " + buffer.name);
+    buffer.value = buffer.value.to(where());
+    moving += buffer.changes_by_rank ? buffer.value.numel() : 0;
+  }
   if (communicator_.size() == 1) {
     return;
   }
-  for (auto& buffer : list_->buffers()) {
-    SM_CHECK(buffer.value.is_contiguous(), "model buffer " + buffer.name + " is not contiguous");
-    communicator_.broadcast(comm_buffer(buffer.value), 0, Purpose::buffer, ++broadcasts_).wait();
+  if (moving > 0) {
+    moving_buffers_ = flat_empty(moving, base::DType::fp32, MemoryCategory::other, where());
+  }
+  if (list_->declares_sums()) {
+    statistics_ = communicator_.split(0, "statistics");
+    sums_ = std::make_unique<StatisticsSum>(*statistics_, options_.order);
+    list_->set_sums(sums_.get());
+  }
+}
+
+void FlatStrategy::broadcast_buffers() {
+  if (!moving_buffers_.defined()) {
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  const auto for_each = [&](const auto& use) {
+    std::int64_t offset = 0;
+    for (auto& buffer : list_->buffers()) {
+      if (buffer.changes_by_rank) {
+        use(moving_buffers_.narrow(0, offset, buffer.value.numel()), buffer.value.view(-1));
+        offset += buffer.value.numel();
+      }
+    }
+  };
+  if (communicator_.rank() == 0) {
+    for_each([](const torch::Tensor& part, const torch::Tensor& value) { part.copy_(value); });
+  }
+  communicator_.broadcast(comm_buffer(moving_buffers_), 0, Purpose::buffer, ++broadcasts_).wait();
+  if (communicator_.rank() != 0) {
+    for_each([](const torch::Tensor& part, const torch::Tensor& value) { value.copy_(part); });
   }
 }
 
@@ -322,6 +379,7 @@ void FlatStrategy::end_step() {
 }
 
 void FlatStrategy::begin_evaluation() {
+  broadcast_buffers();
   parameters_->begin_step();
   parameters_->begin_pass();
 }

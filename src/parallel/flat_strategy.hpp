@@ -59,6 +59,8 @@ class FlatStrategy final : public Strategy {
   void bind_optimizer();
   void fill_initial_values(const InitialValue& initial);
   void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);
+  /// To where training runs; and what adds statistics over ranks, where the model has such layers.
+  void bind_buffers();
   void broadcast_buffers();
   void rebuild();
   void move_into_groups(std::deque<FlatGroup> old);
@@ -77,6 +79,9 @@ class FlatStrategy final : public Strategy {
   std::unique_ptr<comm::Communicator> scatter_;
   std::unique_ptr<comm::Communicator> replica_;
   std::unique_ptr<comm::Communicator> part_;
+  std::unique_ptr<comm::Communicator> statistics_;  // its sums must not wait behind gradients
+  std::unique_ptr<model::SumOverRanks> sums_;
+  torch::Tensor moving_buffers_;  // those that change by rank, one after another
   model::ParameterList* list_ = nullptr;
   std::vector<ParameterFacts> facts_;
   std::deque<FlatGroup> groups_;

@@ -228,13 +228,12 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
   loss_scale_.fill_(static_cast<float>(scale));
   local_loss_ = 0;
   work_ = {};
-  const std::int64_t share = batch.micro_batch * batch.accumulation;
   for (std::int64_t micro = 0; micro < batch.accumulation; ++micro) {
-    const std::int64_t first_slot =
-        communicator_.rank() * share + (parts_.reverse_rows ? batch.accumulation - 1 - micro : micro) * batch.micro_batch;
+    const std::int64_t first_slot = first_slot_of(micro);
     const std::span<const std::int64_t> rows(global_rows_.data() + first_slot, static_cast<std::size_t>(batch.micro_batch));
     const model::ForwardKey key{static_cast<std::uint64_t>(parts_.config.numerics.seed), step, first_slot, true};
     const Batch loaded = parts_.workload.load(rows, key);
+    announce_after(step, micro);
     const Work work = parts_.workload.work(rows);
     work_.samples += work.samples;
     work_.tokens += work.tokens;
@@ -264,6 +263,24 @@ void Trainer::train_micro_steps(std::int64_t step, StepTimes& times) {
     const torch::NoGradGuard no_grad;
     deferred_->loss().div_(targets);
   }
+}
+
+std::int64_t Trainer::first_slot_of(std::int64_t micro) const {
+  const auto& batch = parts_.batch;
+  const std::int64_t place = parts_.reverse_rows ? batch.accumulation - 1 - micro : micro;
+  return (communicator_.rank() * batch.accumulation + place) * batch.micro_batch;
+}
+
+void Trainer::announce_after(std::int64_t step, std::int64_t micro) {
+  const bool last = micro + 1 == parts_.batch.accumulation;
+  const std::int64_t next_step = last ? step + 1 : step;
+  if (next_step == total_steps_) {
+    return;
+  }
+  const std::int64_t first_slot = first_slot_of(last ? 0 : micro + 1);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(parts_.batch.micro_batch));
+  sampler_.rows_of(next_step, first_slot, rows);
+  parts_.workload.announce(rows, {static_cast<std::uint64_t>(parts_.config.numerics.seed), next_step, first_slot, true});
 }
 
 void Trainer::add_loss(const torch::Tensor& loss) {

@@ -88,6 +88,9 @@ class Trainer {
   void set_trace_step(std::int64_t step);
   void run_step(std::int64_t step, std::int64_t block);
   void train_micro_steps(std::int64_t step, StepTimes& times);
+  [[nodiscard]] std::int64_t first_slot_of(std::int64_t micro) const;
+  /// Tells the workload which rows the micro-step after this one takes.
+  void announce_after(std::int64_t step, std::int64_t micro);
   void add_loss(const torch::Tensor& loss);
   void mark_deferred();
   void finish_on_host(std::int64_t step, std::int64_t block, StepTimes& times);

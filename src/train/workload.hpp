@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,11 +35,11 @@ struct Flops {
   double hardware = 0;  // what is executed (recomputation included)
 };
 
-/// Of evaluated rows. The quality is sum / weight over all of them, or, where it needs all rows at once, a function of scores.
+/// Of evaluated rows: sums, and what cannot be added up. The latter is gathered over ranks in the order of the rows.
 struct Evaluation {
   double sum = 0;
   double weight = 0;
-  std::vector<double> scores = {};  // one a row; empty: sum and weight count
+  std::vector<double> items = {};
 };
 
 class Workload {
@@ -63,6 +62,8 @@ class Workload {
 
   /// Loads rows; -1 is a filler row that must not touch the loss.
   [[nodiscard]] virtual Batch load(std::span<const std::int64_t> rows, const model::ForwardKey& key) = 0;
+  /// What the next call of `load` will be asked for: a workload whose rows take time to make may begin with them beside.
+  virtual void announce(std::span<const std::int64_t> rows, const model::ForwardKey& key);
   /// Differentiable fp32 scalar: the sum of the losses of all targets, not normalised.
   [[nodiscard]] virtual torch::Tensor loss_sum(const Batch& batch) = 0;
 
@@ -70,12 +71,12 @@ class Workload {
   [[nodiscard]] virtual std::int64_t num_eval_rows() const = 0;
   [[nodiscard]] virtual std::string quality_name() const = 0;  // "accuracy", "mse"
   [[nodiscard]] virtual bool higher_is_better() const = 0;
+  /// Rows of one call of `evaluate`, which is one pass of the model, whatever the number of ranks: a product of another shape may
+  /// round otherwise.
+  [[nodiscard]] virtual std::int64_t eval_rows_at_once() const { return 128; }
   [[nodiscard]] virtual Evaluation evaluate(std::span<const std::int64_t> eval_rows) = 0;
-  /// Quality of a workload whose evaluations have scores, from those of all held-out rows in their order.
-  [[nodiscard]] virtual double quality(std::span<const double> scores) const {
-    static_cast<void>(scores);
-    return std::numeric_limits<double>::quiet_NaN();
-  }
+  /// The quality of all evaluated rows together; the same on every rank.
+  [[nodiscard]] virtual double quality(const Evaluation& all) const { return all.sum / all.weight; }
 
  protected:
   /// For what `load` fills: of a kind that copies to the device can read while the host goes on.
@@ -89,6 +90,8 @@ class Workload {
  private:
   at::Device device_ = at::kCPU;
 };
+
+inline void Workload::announce(std::span<const std::int64_t> /*rows*/, const model::ForwardKey& /*key*/) {}
 
 /// One line of workloads/table.cpp.
 struct WorkloadEntry {

@@ -149,6 +149,50 @@ TEST(Unit, NestedUnitsAreToldInOrder) {
   }
 }
 
+/// Two outputs of two inputs; the second output is used by a later unit only.
+TEST(Unit, ManyTensorsAreEnteredAndLeftOnce) {
+  ParameterList list;
+  Recorder recorder;
+  list.set_observer(&recorder);
+  const std::int64_t many = list.begin_unit("many");
+  const std::int64_t behind = list.begin_unit("behind");
+  const auto run = [&](bool with_gradient) {
+    torch::Tensor a = torch::ones({2}).set_requires_grad(with_gradient);
+    torch::Tensor b = torch::full({2}, 2.0).set_requires_grad(with_gradient);
+    const auto outputs = run_unit_of_many(list, many, {a, b}, [](const std::vector<torch::Tensor>& in) {
+      return std::vector{in[0] * in[1], in[0] + 3 * in[1]};
+    });
+    const torch::Tensor last = run_unit(list, behind, outputs[1], [](const torch::Tensor& in) { return in * 5; });
+    if (with_gradient) {
+      (outputs[0].sum() + last.sum()).backward();
+      EXPECT_EQ(a.grad()[0].item<float>(), 2 + 5);
+      EXPECT_EQ(b.grad()[0].item<float>(), 1 + 15);
+    }
+    return recorder.take();
+  };
+  EXPECT_EQ(run(true), (Events{"F1+", "D1", "F2+", "D2", "B2", "I2", "B1", "I1"}));
+  EXPECT_EQ(run(false), (Events{"F1", "D1", "F2", "D2"}));
+}
+
+TEST(Unit, OnlyTheSecondRunOfABodyRunsAgain) {
+  ParameterList list;
+  list.set_checkpointing(true);
+  const std::int64_t unit = list.begin_unit("unit");
+  std::vector<bool> seen;
+  const torch::Tensor x = torch::ones({2}).requires_grad_();
+  run_unit(
+      list, unit, x,
+      [&](const torch::Tensor& in) {
+        seen.push_back(runs_again());
+        return in * 2;
+      },
+      /*checkpointable=*/true)
+      .sum()
+      .backward();
+  EXPECT_EQ(seen, (std::vector<bool>{false, true}));
+  EXPECT_FALSE(runs_again());
+}
+
 TEST(Unit, TheInputsGradientIsTheUnitsLast) {
   // Who frees a unit's values then must not take them from a gradient that is still to come.
   for (const bool checkpointing : {false, true}) {

@@ -112,18 +112,18 @@ TEST_F(TwoTowerFiles, QualityIsTheAreaOverAllScoresAtOnce) {
   std::iota(rows.begin(), rows.end(), 0);
   const torch::NoGradGuard no_grad;
   const auto whole = workload->evaluate(rows);
-  auto scores = workload->evaluate(std::span(rows).first(4)).scores;
-  const auto rest = workload->evaluate(std::span(rows).subspan(4)).scores;
+  auto scores = workload->evaluate(std::span(rows).first(4)).items;
+  const auto rest = workload->evaluate(std::span(rows).subspan(4)).items;
   scores.insert(scores.end(), rest.begin(), rest.end());
-  ASSERT_EQ(whole.scores.size(), 17U);
+  ASSERT_EQ(whole.items.size(), 17U);
   for (std::size_t i = 0; i < 17; ++i) {
-    EXPECT_NEAR(whole.scores[i], scores[i], 2e-6);
+    EXPECT_NEAR(whole.items[i], scores[i], 2e-6);
   }
   std::vector<float> labels;
   for (std::size_t row = 0; row < 17; ++row) {
     labels.push_back(row % 2 == 0 ? 0.0F : 1.0F);
   }
-  EXPECT_EQ(workload->quality(scores), model::auroc(scores, labels));
+  EXPECT_EQ(workload->quality({0, 17, scores}), model::auroc(scores, labels));
   EXPECT_EQ(workload->quality_name(), "auroc");
 }
 
