@@ -16,6 +16,7 @@ BORDERS = {
     "config": "base",
     "record": "base",
     "data": "base record",
+    "detection": "base",
     "weights": "base",
     "device": "base",
     "kernels": "base device",
@@ -28,11 +29,11 @@ BORDERS = {
     "train": "base config data weights device comm optim parallel model metrics",
     "analysis": "base record",
 }
-WORKLOADS_MAY_USE = "base config data model train".split()
+WORKLOADS_MAY_USE = "base config data detection model train".split()
 WORKLOADS_MAY_USE_OF_TRAIN = ["train/workload.hpp"]
 
 # Third-party headers that only some folders may see; app sees none of them but through these folders.
-SEES_TORCH = {"model", "parallel", "train", "workloads"}
+SEES_TORCH = {"detection", "model", "parallel", "train", "workloads"}
 SEES_ATEN = SEES_TORCH | {"device", "optim"}
 THIRD_PARTY = [
     (re.compile(r"torch/"), SEES_TORCH),
