@@ -11,6 +11,7 @@ std::span<const train::WorkloadEntry> table() {
       {"mlp", "multi-layer perceptron on vectors: regression or classification", make_mlp},
       {"transformer", "post-norm transformer on vectors, sequences of length 1: classification", make_transformer},
       {"two-tower", "recommender of two towers on ratings: binary classification, dense gradients", make_two_tower},
+      {"retinanet", "object detector (ResNet, feature pyramid) on pictures with boxes", make_retinanet},
   };
   return entries;
 }

@@ -18,5 +18,6 @@ namespace shardmark::workloads {
 [[nodiscard]] std::unique_ptr<train::Workload> make_mlp(const config::RunConfig& config);
 [[nodiscard]] std::unique_ptr<train::Workload> make_transformer(const config::RunConfig& config);
 [[nodiscard]] std::unique_ptr<train::Workload> make_two_tower(const config::RunConfig& config);
+[[nodiscard]] std::unique_ptr<train::Workload> make_retinanet(const config::RunConfig& config);
 
 }  // namespace shardmark::workloads

@@ -204,7 +204,10 @@ class Session {
       return;
     }
     const double start = base::now_s();
-    const auto tensors = strategy_->gather_parameters();
+    auto tensors = strategy_->gather_parameters();
+    for (const auto& buffer : workload_->parameters().buffers()) {
+      tensors.push_back({buffer.name, buffer.value});
+    }
     const std::string path = config_.checkpoint.export_folder + "/model.safetensors";
     if (world_.rank() == 0) {
       train::write_tensors(path, tensors);

@@ -123,6 +123,12 @@ std::vector<ConvolutionCost> ResNet::costs(std::int64_t height, std::int64_t wid
   return outputs;
 }
 
+double ResNet::stem_multiply_adds(std::int64_t height, std::int64_t width) const {
+  ConvolutionCost cost{height, width, 0};
+  stem_.add_to(cost);
+  return cost.multiply_adds;
+}
+
 double ResNet::fixed_multiply_adds(std::int64_t height, std::int64_t width) const {
   ConvolutionCost cost{height, width, 0};
   double fixed = 0;

@@ -60,7 +60,8 @@ class ResNet {
 
   /// For one image: the three outputs' sizes, each with the multiply-adds up to it.
   [[nodiscard]] std::vector<ConvolutionCost> costs(std::int64_t height, std::int64_t width) const;
-  /// Multiply-adds of what does not train.
+  [[nodiscard]] double stem_multiply_adds(std::int64_t height, std::int64_t width) const;
+  /// Of what does not train.
   [[nodiscard]] double fixed_multiply_adds(std::int64_t height, std::int64_t width) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/unit.hpp"
@@ -97,6 +98,8 @@ RetinaNetFlops RetinaNet::flops(std::int64_t height, std::int64_t width) const {
   RetinaNetFlops flops;
   flops.backbone_and_pyramid = kFlops * (body.back().multiply_adds + levels.back().multiply_adds);
   flops.fixed = kFlops * body_.fixed_multiply_adds(height, width);
+  flops.recomputed = kFlops * (body.back().multiply_adds -
+                               std::max(body_.stem_multiply_adds(height, width), body_.fixed_multiply_adds(height, width)));
   for (auto& level : levels) {
     level.multiply_adds = 0;
     for (const auto* head : {&classes_, &boxes_}) {

@@ -60,7 +60,8 @@ struct LevelSize {
 struct RetinaNetFlops {
   double backbone_and_pyramid = 0;
   double heads = 0;
-  double fixed = 0;  // of the backbone's part that does not train: no gradient passes it
+  double fixed = 0;       // of the backbone's part that does not train: no gradient passes it
+  double recomputed = 0;  // of what activation checkpointing runs again: the backbone's blocks that train
   [[nodiscard]] double forward() const { return backbone_and_pyramid + heads; }
 };
 

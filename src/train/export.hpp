@@ -10,11 +10,12 @@
 
 namespace shardmark::train {
 
-/// Writes fp32 tensors in the given order, aside, then renames. Makes the folder. Throws IoError.
+/// Writes tensors in the given order, as fp32 (counters as int64), aside, then renames. Makes the folder. Throws IoError.
 void write_tensors(const std::string& path, const std::vector<parallel::NamedTensor>& tensors);
 
-/// First values from FOLDER/model.safetensors: every parameter of the model must be there with its shape as F32, and nothing
-/// else. Throws DataError listing everything missing, unknown or of the wrong shape. "" = none: returns an empty function.
-[[nodiscard]] parallel::InitialValue open_checkpoint(const std::string& folder, const model::ParameterList& list);
+/// First values from FOLDER/model.safetensors: every parameter and every fp32 buffer of the model must be there with its shape
+/// as F32 or BF16, and nothing else but its counters. Fills the buffers at once. Throws ConfigError listing everything missing,
+/// unknown or of the wrong shape. "" = none: returns an empty function.
+[[nodiscard]] parallel::InitialValue open_checkpoint(const std::string& folder, model::ParameterList& list);
 
 }  // namespace shardmark::train

@@ -16,7 +16,7 @@ BORDERS = {
     "config": "base",
     "record": "base",
     "data": "base record",
-    "detection": "base",
+    "detection": "base data",
     "weights": "base",
     "device": "base",
     "kernels": "base device",
