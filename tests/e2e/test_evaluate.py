@@ -2,7 +2,7 @@
 
 import numpy
 import pytest
-from conftest import losses, table, write_ratings
+from conftest import losses, table, write_ratings, write_vectors
 
 ROWS, HELD_OUT = 300, 150  # two pieces of held-out rows, the second one short
 STEPS = ("measure.warmup_steps=3", "measure.steps=6", "measure.blocks=2", "data.global_batch=36", "data.micro_batch=0")
@@ -47,10 +47,20 @@ def test_an_evaluation_is_part_of_no_step(program, ratings):
     assert (evaluations.time_s.diff().iloc[1:] >= mine.total_s.to_numpy()[1:] + evaluations.duration_s.to_numpy()[1:]).all()
 
 
+@pytest.mark.parametrize("preset", ["two-tower-tiny", "mlp"])
 @pytest.mark.parametrize("technique", ["ddp", "fsdp"])
-def test_quality_of_equal_weights_is_the_same_at_every_number_of_ranks(program, ratings, technique):
-    once = (*ratings, "measure.warmup_steps=0", "measure.steps=1", "measure.blocks=1", "data.global_batch=12", "optimizer.lr=1e-30")
-    found = {table(program.train(ranks, "two-tower-tiny", f"n{ranks}", *once, technique=technique), "summary").quality_value[0]
+def test_quality_of_equal_weights_is_the_same_at_every_number_of_ranks(program, ratings, preset, technique):
+    """Bit by bit: of an area under a curve, and of a sum of squares, where one addition in another order would show."""
+    sets = ratings
+    if preset == "mlp":
+        random = numpy.random.default_rng(6)
+        for name in ("data", "eval"):
+            write_vectors(program.folder / f"v{name}.h5", random.standard_normal((1000, 10)),
+                          random.standard_normal((1000, 1)).astype("float32"))
+        sets = (f"data.path={program.folder / 'vdata.h5'}", f"data.eval_path={program.folder / 'veval.h5'}")
+    once = ("measure.warmup_steps=0", "measure.steps=1", "measure.blocks=1", "data.global_batch=12", "data.micro_batch=0",
+            "optimizer.lr=1e-30")
+    found = {table(program.train(ranks, preset, f"n{ranks}", *sets, *once, technique=technique), "summary").quality_value[0]
              for ranks in (1, 2, 3, 4)}
     assert len(found) == 1
 
