@@ -181,6 +181,7 @@ class Detector final : public train::Workload {
 
   [[nodiscard]] std::int64_t num_eval_rows() const override { return held_out_ ? held_out_->num_rows() : 0; }
   [[nodiscard]] std::string quality_name() const override { return "coco_ap"; }
+  [[nodiscard]] bool higher_is_better() const override { return true; }
   /// Each picture alone, so that no other decides its padding.
   [[nodiscard]] std::int64_t eval_rows_at_once() const override { return 1; }
   [[nodiscard]] train::Evaluation evaluate(std::span<const std::int64_t> eval_rows) override {
