@@ -151,12 +151,25 @@ std::vector<Column> doctor_columns() {
       .list();
 }
 
+std::vector<Column> comm_columns() {
+  return Columns("comm")
+      .add("time_p50_us", ColumnType::float64,
+           {.unit = "us",
+            .definition = "time_p50_s in microseconds, in the table that `comm` and `show` print",
+            .formula = "1e6 x comm.time_p50_s"})
+      .add("time_p99_us", ColumnType::float64,
+           {.unit = "us",
+            .definition = "time_p99_s in microseconds, in the table that `comm` and `show` print",
+            .formula = "1e6 x comm.time_p99_s"})
+      .list();
+}
+
 }  // namespace
 
 std::span<const Column> derived_columns() {
   static const std::vector<Column> all = [] {
     std::vector<Column> columns;
-    for (const auto& part : {compare_columns(), plan_columns(), verify_columns(), doctor_columns()}) {
+    for (const auto& part : {compare_columns(), plan_columns(), verify_columns(), doctor_columns(), comm_columns()}) {
       columns.insert(columns.end(), part.begin(), part.end());
     }
     return columns;

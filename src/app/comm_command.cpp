@@ -3,23 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "analysis/record_cells.hpp"
+#include "app/bench/memory_check.hpp"
 #include "app/bench/pairs.hpp"
+#include "app/bench/report.hpp"
 #include "app/command.hpp"
 #include "app/gather_rows.hpp"
 #include "app/in_world.hpp"
+#include "app/kernel_files.hpp"
 #include "app/run_device.hpp"
 #include "app/run_facts.hpp"
 #include "base/log.hpp"
 #include "base/random.hpp"
 #include "comm/factory.hpp"
+#include "device/cuda_memory.hpp"
 #include "record/writer.hpp"
 #include "train/stop_request.hpp"
 
@@ -31,12 +34,9 @@ using bench::CommOptions;
 
 constexpr std::int64_t kHostMaxBytes = std::int64_t{16} << 20;
 constexpr std::int64_t kDeviceMaxBytes = std::int64_t{64} << 20;
-/// A terminal shows so many rows of --pairs; the other formats and the file have all.
-constexpr std::size_t kShownPairs = 40;
-
 /// What rank 0 has to tell in the end.
 struct Outcome {
-  std::vector<record::CommRow> rows;
+  std::int64_t num_rows = 0;
   std::string verdict;
   base::ExitCode code = base::ExitCode::good;
 };
@@ -59,11 +59,12 @@ base::FaultPlan faults_of_comm() {
   return faults;
 }
 
-/// The file of -o, on rank 0; nothing without it.
+/// Where rows go, on rank 0: to the terminal, and to the file of -o.
 class Output {
  public:
   Output(world::World& world, const CommOptions& options, base::FaultPlan& faults, const RunDevice& device,
-         const std::string& backend) {
+         const std::string& backend)
+      : report_(options.format, options.pairs ? analysis::CommView::groups : analysis::CommView::sizes) {
     if (options.output.empty()) {
       return;
     }
@@ -85,27 +86,39 @@ class Output {
     });
   }
 
-  void append(const record::CommRow& row) {
+  /// On rank 0 alone.
+  void add(const record::CommRow& row) {
     if (writer_) {
       writer_->append_comm(std::span(&row, 1));
     }
+    report_.add(row);
   }
-  void finish(base::ExitCode code, const std::string& error) {
-    if (writer_) {
-      writer_->finish(code == base::ExitCode::good ? "complete" : "failed", error, static_cast<int>(code));
-      writer_.reset();
-    }
+  /// The verdict, after the file is whole.
+  void finish(const Outcome& outcome) {
+    const bool good = outcome.code == base::ExitCode::good;
+    close(outcome.code, good ? "" : outcome.verdict);
+    report_.end(outcome.verdict);
+    const auto text = fmt::format("comm: {}: {}", bench::counted(outcome.num_rows, "row"), outcome.verdict);
+    good ? base::log_info(text) : base::log_error(text);
   }
   /// After a failure: what is there, with its reason. Does not communicate or throw.
-  void finish_failed(const std::exception& error) noexcept {
+  void close_failed(base::ExitCode code, const std::string& error) noexcept {
     try {
-      finish(base::exit_code_of(error), error.what());
+      close(code, error);
     } catch (const std::exception& other) {
       base::log_error(other.what());
     }
   }
 
  private:
+  void close(base::ExitCode code, const std::string& error) {
+    if (writer_) {
+      writer_->finish(code == base::ExitCode::good ? "complete" : "failed", error, static_cast<int>(code));
+      writer_.reset();
+    }
+  }
+
+  bench::Report report_;
   std::optional<record::RecordWriter> writer_;
 };
 
@@ -127,100 +140,137 @@ std::unique_ptr<comm::Communicator> split_world(world::World& world, comm::Commu
           fmt::format("--group {}: nodes have unequal numbers of ranks; start equally many on each", made->name()));
     }
   }
-  if (size == 1 && world.rank() == 0) {
-    base::log_warning(fmt::format("--group {}: every group is one rank, nothing is sent", made->name()));
-  }
   return made;
 }
 
-Outcome measure_cases(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults,
-                      Output& output) {
-  bench::Group group;
-  const auto made = split_world(world, stack.undecorated(), options.group, group);
-  const auto cases = bench::make_cases(options, group.communicator->size());
-  std::int64_t largest = 0;
-  for (const auto& one : cases) {
-    largest = std::max(largest, one.message_bytes());
-  }
-  std::optional<bench::Memory> memory;
-  world.collectively("the buffers", [&] { memory.emplace(largest, stack.device()); });
-  bench::Bench all(world, stack, options, faults);
-  Outcome outcome;
-  for (const auto& one : cases) {
-    if (const int signal = *train::interrupt_flag(); signal != 0) {  // one rank alone never waits
-      throw world::Interrupted(
-          fmt::format("stopped by signal {} after {} of {} rows", signal, outcome.rows.size(), cases.size()));
+/// Collective. Throws ConfigError on all ranks if messages of this size are more than some node or device can hold.
+void require_memory(world::World& world, const RunDevice& device, const std::string& backend, std::int64_t message_bytes) {
+  bench::RankMemory mine;
+  mine.node = world.node();
+  mine.host_free_bytes = host_memory().free_bytes();
+  if (device.get() != nullptr) {
+    // Over MPI what is on a device passes through as much host memory again.
+    mine.host_buffers = backend == "mpi" ? 2 * bench::kBuffers : bench::kBuffers;
+    const auto memory = device::cuda_memory(device.facts().index);
+    if (memory.driver_total_bytes >= 0 && memory.driver_used_bytes >= 0) {
+      mine.device_free_bytes = memory.driver_total_bytes - memory.driver_used_bytes;
     }
-    outcome.rows.push_back(all.measure(group, one, *memory));
-    output.append(outcome.rows.back());
+    device.facts().uuid.copy(mine.device, sizeof mine.device - 1);
   }
-  const bool good = all.num_wrong() == 0;
-  outcome.verdict = good ? "all results are right" : fmt::format("{} received elements are wrong", all.num_wrong());
-  outcome.code = good ? base::ExitCode::good : base::ExitCode::wrong_result;
-  return outcome;
+  std::vector<bench::RankMemory> ranks;
+  std::vector<std::string> hosts;
+  for (const auto& bytes : world.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    std::memcpy(&ranks.emplace_back(), bytes.data(), sizeof mine);
+    hosts.push_back(world.host_of(static_cast<int>(hosts.size())));
+  }
+  bench::require_memory(ranks, hosts, message_bytes);
 }
 
-Outcome measure_pairs(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults,
-                      Output& output) {
-  const auto found = bench::search_pairs(world, stack, options, faults);
-  for (const auto& row : found.rows) {
-    output.append(row);
-  }
-  const bool good = found.num_wrong == 0;
-  return {found.rows, good ? found.verdict : fmt::format("{} received elements are wrong", found.num_wrong),
-          !good             ? base::ExitCode::wrong_result
-          : found.found_bad ? base::ExitCode::environment
-                            : base::ExitCode::good};
-}
+class Measurement {
+ public:
+  Measurement(world::World& world, CommOptions options, base::FaultPlan& faults)
+      : world_(world), options_(std::move(options)), faults_(faults) {}
 
-void print(const Outcome& outcome, const CommOptions& options) {
-  record::Record record;
-  record.comm = outcome.rows;
-  if (options.pairs && options.format == analysis::Format::table && record.comm.size() > kShownPairs) {
-    base::log_info(
-        fmt::format("{} rows of faster pairs are left out: --format csv shows all", record.comm.size() - kShownPairs));
-    record.comm.resize(kShownPairs);
-  }
-  fmt::print("{}", analysis::render(analysis::text_table(record, "comm"), options.format, outcome.verdict));
-  std::fflush(stdout);
-  const auto text = fmt::format("comm: {} rows, {}", outcome.rows.size(), outcome.verdict);
-  outcome.code == base::ExitCode::good ? base::log_info(text) : base::log_error(text);
-}
-
-base::ExitCode run_comm(world::World& world, CommOptions options, base::FaultPlan& faults) {
-  std::optional<Output> output;
-  try {
-    if (options.pairs && world.size() < 2) {
-      throw base::ConfigError("--pairs: there is one rank; start two at least, or better two nodes");
-    }
-    const RunDevice device(world);
+  base::ExitCode run() {
+    const RunDevice device(world_);
     auto communicator_options = device.communicator_options({}, nullptr);
-    communicator_options.backend = options.backend;
+    communicator_options.backend = options_.backend;
     communicator_options.check = false;
-    communicator_options.init_deadline_s = options.deadline_s;
-    auto stack = comm::make_communicator(world, communicator_options);
-    if (!options.pairs && options.max_bytes == 0) {
-      options.max_bytes = std::max(options.min_bytes, stack.backend() == "nccl" ? kDeviceMaxBytes : kHostMaxBytes);
+    communicator_options.init_deadline_s = options_.deadline_s;
+    auto stack = comm::make_communicator(world_, communicator_options);
+    if (options_.max_bytes == 0) {
+      options_.max_bytes = options_.pairs
+                               ? bench::kPairBytes
+                               : std::max(options_.min_bytes, stack.backend() == "nccl" ? kDeviceMaxBytes : kHostMaxBytes);
     }
-    if (world.rank() == 0 && world.oversubscribed()) {
+    bench::Group group;
+    std::unique_ptr<comm::Communicator> split;
+    std::vector<bench::Case> cases;
+    std::int64_t largest = options_.max_bytes;
+    if (!options_.pairs) {
+      split = split_world(world_, stack.undecorated(), options_.group, group);
+      cases = bench::make_cases(options_, group.communicator->size());
+      largest = std::ranges::max(cases, {}, &bench::Case::message_bytes).message_bytes();
+    }
+    require_memory(world_, device, stack.backend(), largest);
+    warn(group);
+    output_.emplace(world_, options_, faults_, device, stack.backend());
+    const auto outcome = options_.pairs ? measure_pairs(stack) : measure_cases(stack, group, cases, largest);
+    if (world_.rank() == 0) {
+      output_->finish(outcome);
+    }
+    const auto code = world_.broadcast(std::as_bytes(std::span(&outcome.code, 1)));
+    return *reinterpret_cast<const base::ExitCode*>(code.data());
+  }
+
+  /// Of run(): there once something may have been measured.
+  [[nodiscard]] std::optional<Output>& output() { return output_; }
+
+ private:
+  void warn(const bench::Group& group) const {
+    if (world_.oversubscribed()) {
       base::log_warning("a node has more ranks than cores: ranks wait for their turn on a core, and times show that");
     }
-    output.emplace(world, options, faults, device, stack.backend());
-    const auto outcome = (options.pairs ? measure_pairs : measure_cases)(world, stack, options, faults, *output);
-    if (world.rank() == 0) {
-      output->finish(outcome.code, outcome.code == base::ExitCode::good ? "" : outcome.verdict);
-      print(outcome, options);
+    if (group.communicator != nullptr && group.communicator->size() == 1) {
+      base::log_warning(
+          fmt::format("{}: nothing is sent, times are those of copies at most, and there is no busbw",
+                      group.name == "world" ? "there is one rank" : "--group " + group.name + ": every group is one rank"));
     }
-    const auto code = world.broadcast(std::as_bytes(std::span(&outcome.code, 1)));
-    return *reinterpret_cast<const base::ExitCode*>(code.data());
+  }
+
+  Outcome measure_cases(comm::CommunicatorStack& stack, const bench::Group& group, const std::vector<bench::Case>& cases,
+                        std::int64_t largest) {
+    std::optional<bench::Memory> memory;
+    world_.collectively("the buffers", [&] { memory.emplace(largest, stack.device()); });
+    bench::Bench all(world_, stack, options_, faults_);
+    std::vector<record::CommRow> rows;
+    for (const auto& one : cases) {
+      if (const int signal = *train::interrupt_flag(); signal != 0) {  // one rank alone never waits
+        throw world::Interrupted(fmt::format("stopped by signal {} after {} of {} rows", signal, rows.size(), cases.size()));
+      }
+      rows.push_back(all.measure(group, one, *memory));
+      if (world_.rank() == 0) {
+        output_->add(rows.back());
+      }
+    }
+    return {static_cast<std::int64_t>(rows.size()), bench::results_verdict(rows),
+            all.num_wrong() == 0 ? base::ExitCode::good : base::ExitCode::wrong_result};
+  }
+
+  Outcome measure_pairs(comm::CommunicatorStack& stack) {
+    const auto found =
+        bench::search_pairs(world_, stack, options_, faults_, [&](const record::CommRow& row) { output_->add(row); });
+    const bool good = found.num_wrong == 0;
+    return {static_cast<std::int64_t>(found.rows.size()), good ? found.verdict : bench::wrong_text(found.num_wrong),
+            !good             ? base::ExitCode::wrong_result
+            : found.found_bad ? base::ExitCode::environment
+                              : base::ExitCode::good};
+  }
+
+  world::World& world_;
+  CommOptions options_;
+  base::FaultPlan& faults_;
+  std::optional<Output> output_;
+};
+
+base::ExitCode run_comm(world::World& world, const CommOptions& options, base::FaultPlan& faults) {
+  if (options.pairs && world.size() < 2) {
+    base::log_error("--pairs: there is one rank; start two at least, or better two nodes");
+    return base::ExitCode::usage;
+  }
+  Measurement measurement(world, options, faults);
+  try {
+    return measurement.run();
   } catch (const std::exception& error) {
+    auto& output = measurement.output();
     // Options are judged alike by all ranks, and what set-up fails on one rank is known to all, with nothing in flight.
     const bool orderly = !world.failed() && (!output || dynamic_cast<const base::ConfigError*>(&error) != nullptr);
+    const auto text = bench::in_terms_of_options(error.what());
     if (world.rank() == 0 || !is_common(error)) {
-      base::log_error(error.what());
+      base::log_error(text);
     }
     if (output) {
-      output->finish_failed(error);
+      output->close_failed(base::exit_code_of(error), text);
     }
     if (orderly) {
       return base::exit_code_of(error);
@@ -236,18 +286,28 @@ void add_comm_command(CLI::App& program, Action& chosen) {
       program.add_subcommand("comm", "latency and bandwidth of the communicator's collectives, every result checked");
   command->footer(
       "Example: mpirun -np 2 shardmark comm --op all_reduce,all_gather --max 1M -o comm.h5\n"
+      "Example: mpirun -np 2 shardmark comm --op send_receive --min 1M --max 16M --factor 2\n"
+      "Example: mpirun -np 4 shardmark comm --pairs --format csv\n"
+      "algbw and busbw are those of nccl-tests; `shardmark explain COLUMN` says what any column means. The table is short: "
+      "--format\n"
+      "csv, json, md and the file of -o have every column. count is that of the message: nccl-tests print the count argument "
+      "of\n"
+      "the call, which for reduce_scatter, all_gather and all_to_all is count / ranks.\n"
       "Every row's result is compared with values computed without messages: exit 8 if one is wrong.\n"
       "Ranks do not compare what they are about to start (comm.check of `run`): that would be timed, too.\n"
-      "--pairs ends with exit 5 if a pair is bad. `shardmark explain busbw_gb_s` says what a column means.");
+      "--pairs ends with exit 5 if a pair is bad; it gives no verdict where ranks share cores, of one pair, or below 128K.");
   auto arguments = std::make_shared<CommArguments>();
   auto& a = *arguments;
   command
       ->add_option("--op", a.operations,
                    "all (default), or of all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send_receive, barrier")
       ->delimiter(',');
-  command->add_option("--min", a.min_size, "smallest message in bytes, also with K, M or G, 1024-based (default 8)");
-  command->add_option("--max", a.max_size,
-                      "largest message (default 16M over MPI, 64M over NCCL; of --pairs the only one: 4M)");
+  command->add_option("--min", a.min_size,
+                      "smallest message in bytes, also with K, M or G (or KiB, MiB, GiB), 1024-based (default 8)");
+  command->add_option(
+      "--max", a.max_size,
+      "largest message, always measured: rounded down to whole elements, equally many a rank where an operation has parts "
+      "(default 16M over MPI, 64M over NCCL; of --pairs the only one: 4M)");
   command->add_option("--factor", a.factor, "from one size to the next (default 4)");
   command->add_option("--dtype", a.dtypes, "of fp32 (default), bf16, fp64, int64, uint8")->delimiter(',');
   command->add_option("--reduction", a.reductions, "of sum (default), max, min")->delimiter(',');
@@ -268,12 +328,16 @@ void add_comm_command(CLI::App& program, Action& chosen) {
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       CommOptions options;
-      return in_world(
-          [&] {
-            options = bench::parse_options(*arguments);
-            return WorldStart{options.deadline_s, options.deadline_s, faults_of_comm()};
-          },
-          [&](world::World& world, base::FaultPlan& faults) { return run_comm(world, options, faults); });
+      try {
+        return in_world(
+            [&] {
+              options = bench::parse_options(*arguments);
+              return WorldStart{options.deadline_s, options.deadline_s, faults_of_comm()};
+            },
+            [&](world::World& world, base::FaultPlan& faults) { return run_comm(world, options, faults); });
+      } catch (const base::DeadlineError& error) {  // of the start
+        throw base::DeadlineError(bench::in_terms_of_options(error.what()));
+      }
     };
   });
 }

@@ -41,6 +41,12 @@ base::ExitCode compare(const std::vector<std::string>& files, const std::string&
   for (const auto& file : files) {
     try {
       records.push_back(record::read_record(file));
+      if (records.back().attributes.workload == "comm") {
+        problems.push_back(
+            fmt::format("{}: measurements of `shardmark comm` are not compared; `shardmark show {} --table comm` prints "
+                        "them, `shardmark export {} --to csv` is for other programs",
+                        file, file, file));
+      }
       if (records.back().partial) {
         base::log_warning(file + ": read from an interrupted run's .partial");
       }

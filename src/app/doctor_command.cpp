@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "app/doctor/checks.hpp"
 #include "app/doctor/gather.hpp"
+#include "app/one_voice.hpp"
+#include "app/positive_number.hpp"
 #include "base/log.hpp"
 #include "device/cpu_facts.hpp"
 #include "world/world.hpp"
@@ -28,10 +27,6 @@ struct DoctorArguments {
   std::string format = "table";
 };
 
-/// How long ranks other than 0 leave rank 0 to print when MPI cannot say that it has: a rank that ends without MPI_Finalize
-/// makes mpirun end the others.
-constexpr auto kPrintGrace = std::chrono::seconds(2);
-
 base::ExitCode print(const doctor::JobFacts& job, analysis::Format format) {
   const auto lines = doctor::judge(job);
   analysis::TextTable table{{"check", "result", "found", "remedy"}, {}};
@@ -41,7 +36,7 @@ base::ExitCode print(const doctor::JobFacts& job, analysis::Format format) {
   const auto count = [&](doctor::Result result) { return std::ranges::count(lines, result, &doctor::Line::result); };
   const auto worst = doctor::worst(lines);
   fmt::print("{}", analysis::render(table, format, std::string(doctor::name_of(worst))));
-  std::fflush(stdout);  // the job may be aborted next
+  let_results_pass();
   base::log_info(fmt::format("doctor: {} checks, {} failed, {} warnings", lines.size(), count(doctor::Result::fail),
                              count(doctor::Result::warn)));
   return worst == doctor::Result::fail ? base::ExitCode::environment : base::ExitCode::good;
@@ -49,8 +44,7 @@ base::ExitCode print(const doctor::JobFacts& job, analysis::Format format) {
 
 /// No launcher, or one that does not fit: what this process sees by itself. One of the processes prints.
 base::ExitCode alone(doctor::JobFacts& job, doctor::RankFacts rank, const DoctorArguments& arguments, analysis::Format format) {
-  if (job.launcher.rank > 0) {
-    std::this_thread::sleep_for(kPrintGrace);
+  if (!speaks_for_all()) {
     return base::ExitCode::environment;
   }
   job.ranks.push_back(std::move(rank));
@@ -139,7 +133,7 @@ void add_doctor_command(CLI::App& program, Action& chosen) {
   auto arguments = std::make_shared<DoctorArguments>();
   command->add_option("--folder", arguments->folder, "where records would be written (default: the working folder)");
   command->add_option("--deadline", arguments->deadline_s, "seconds that ranks wait for each other (default 30)")
-      ->check(CLI::PositiveNumber);
+      ->check(check_positive("seconds"));
   command->add_option("--format", arguments->format, "table, json, csv or md");
   command->callback([&chosen, arguments] { chosen = [arguments] { return run_doctor(*arguments); }; });
 }

@@ -8,9 +8,23 @@
 #include "app/command.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#ifdef SM_WITH_TRAIN
+#include "app/one_voice.hpp"
+#endif
 
 namespace shardmark::app {
 namespace {
+
+/// Bad usage that shows before MPI has started: alike on all ranks, so one of them tells.
+int refuse(const std::string& problem) {
+#ifdef SM_WITH_TRAIN
+  if (!speaks_for_all()) {
+    return static_cast<int>(base::ExitCode::usage);
+  }
+#endif
+  base::log_error(problem);
+  return static_cast<int>(base::ExitCode::usage);
+}
 
 int run_program(int argc, char** argv) {
   CLI::App program("shardmark: trains the same workloads under every way of spreading training over ranks, and measures it");
@@ -36,8 +50,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::Success& request) {
     return program.exit(request);  // --help, --version
   } catch (const CLI::ParseError& error) {
-    base::log_error(std::string(error.what()) + "; `shardmark --help` and `shardmark COMMAND --help` show what is accepted");
-    return static_cast<int>(base::ExitCode::usage);
+    return refuse(std::string(error.what()) + "; `shardmark --help` and `shardmark COMMAND --help` show what is accepted");
   }
   return static_cast<int>(chosen());
 }
@@ -48,6 +61,8 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return shardmark::app::run_program(argc, argv);
+  } catch (const shardmark::base::ConfigError& error) {
+    return shardmark::app::refuse(error.what());
   } catch (const std::exception& error) {
     shardmark::base::log_error(error.what());
     return static_cast<int>(shardmark::base::exit_code_of(error));

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -15,6 +13,7 @@
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "app/in_world.hpp"
+#include "app/positive_number.hpp"
 #include "base/fault.hpp"
 #include "base/log.hpp"
 #include "base/text.hpp"
@@ -139,13 +138,7 @@ void add_plan_command(CLI::App& program, Action& chosen) {
   command
       ->add_option("--memory", arguments->memory_gib,
                    "GiB of each rank, activations excluded; without it nothing is judged to fit or not")
-      ->check([](const std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        return end != text.c_str() && *end == '\0' && std::isfinite(value) && value > 0
-                   ? std::string()
-                   : "a number of GiB above 0 is needed, not \"" + text + "\"";
-      });
+      ->check(check_positive("GiB"));
   command->add_option("--format", arguments->format, "table, json, csv or md");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }

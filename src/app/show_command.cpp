@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/comm_table.hpp"
 #include "analysis/record_cells.hpp"
 #include "analysis/table.hpp"
 #include "app/command.hpp"
@@ -96,6 +97,15 @@ base::ExitCode show(const std::string& file, const std::string& format_name, con
     fmt::print("{}", analysis::render(tables.at(table_name.empty() ? "overview" : table_name), format));
     return base::ExitCode::good;
   }
+  if (!record.comm.empty()) {  // of `shardmark comm`, which fills no other table of results
+    const auto view = analysis::view_of(record.comm);
+    fmt::print("overview\n{}\ncomm (--table comm shows every column)\n{}", analysis::render(tables.at("overview"), format),
+               analysis::comm_header(view));
+    for (const auto& row : record.comm) {
+      fmt::print("{}", analysis::comm_line(row, view));
+    }
+    return base::ExitCode::good;
+  }
   for (const char* name : {"overview", "checks", "collectives"}) {
     fmt::print("{}\n{}\n", name, analysis::render(tables.at(name), format));
   }
@@ -108,7 +118,8 @@ base::ExitCode show(const std::string& file, const std::string& format_name, con
 }  // namespace
 
 void add_show_command(CLI::App& program, Action& chosen) {
-  auto* command = program.add_subcommand("show", "one record: summary, checks, collectives, memory, the slowest rank");
+  auto* command = program.add_subcommand(
+      "show", "one record: summary, checks, collectives, memory, the slowest rank; of `comm`: its table");
   command->footer("Example: shardmark show digits.h5 --table steps --format csv");
   struct Arguments {
     std::string file;

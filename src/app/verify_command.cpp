@@ -12,6 +12,7 @@
 #include "analysis/table.hpp"
 #include "app/command.hpp"
 #include "app/in_world.hpp"
+#include "app/one_voice.hpp"
 #include "app/run_device.hpp"
 #include "base/log.hpp"
 #include "config/parse.hpp"
@@ -163,6 +164,7 @@ base::ExitCode verify(world::World& world, config::RunConfig config, base::Fault
     if (world.rank() == 0) {
       const std::string verdict = passed ? "passed" : "failed";
       fmt::print("{}", analysis::render(verification.table(), format, verdict));
+      let_results_pass();
       base::log_info(fmt::format("verify: {} proofs, {} failed", verification.table().rows.size(), verification.num_failed()));
     }
     world.barrier();

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
 #include <memory>
 
 namespace shardmark::base {
@@ -29,6 +30,13 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+/// Results that still lie in this process's buffer go out first: where both streams end in one place (2>&1), messages follow
+/// what they speak of.
+void write_line(const std::string& text) {
+  std::fflush(stdout);
+  logger().info(text);
+}
+
 }  // namespace
 
 void set_log_identity(int world_rank, int world_size, const std::string& host) {
@@ -37,22 +45,22 @@ void set_log_identity(int world_rank, int world_size, const std::string& host) {
 
 void log_info(const std::string& message) {
   if (identity().world_rank == 0) {
-    logger().info(message);
+    write_line(message);
   }
 }
 
 void log_warning(const std::string& message) {
   if (identity().world_rank == 0) {
-    logger().info("warning: " + message);
+    write_line("warning: " + message);
   }
 }
 
 void log_error(const std::string& message) {
-  logger().info("error: " + identity().prefix + message);
+  write_line("error: " + identity().prefix + message);
 }
 
 void log_rank(const std::string& message) {
-  logger().info(identity().prefix + message);
+  write_line(identity().prefix + message);
 }
 
 }  // namespace shardmark::base

@@ -27,10 +27,15 @@ Table comm_table() {
       .SM_COLUMN(CommRow, sum_order, "", "fast or ordered; empty where nothing is summed", "--order")
       .SM_COLUMN(CommRow, in_place, "1", "1 if send and receive share memory; -1 for a barrier", "--in-place, --out-of-place",
                  "", "all_reduce and broadcast are in place always, all_to_all and send_receive never")
-      .SM_COLUMN(CommRow, message_bytes, "bytes", "size S of the operation as nccl-tests define it", "--min, --max, --factor",
-                 "reduce_scatter, all_to_all: what a rank sends; all_gather: what it receives; others: its buffer",
-                 "rounded up to whole elements, an equal number for each rank where the operation has parts")
-      .SM_COLUMN(CommRow, count, "1", "elements in message_bytes", "--min, --max, --factor")
+      .SM_COLUMN(
+          CommRow, message_bytes, "bytes", "size S of the operation as nccl-tests define it", "--min, --max, --factor",
+          "reduce_scatter, all_to_all: what a rank sends; all_gather: what it receives; others: its buffer",
+          "a multiple of the element, and of ranks elements where the operation has parts: the largest that is not above "
+          "the size asked for, but one such unit at least")
+      .SM_COLUMN(
+          CommRow, count, "1", "elements in message_bytes", "--min, --max, --factor", "message_bytes / size of dtype",
+          "nccl-tests print the count argument of the call instead: of reduce_scatter, all_gather and all_to_all that is "
+          "this count / ranks, of the others it is the same")
       .SM_COLUMN(CommRow, iterations, "1", "timed calls, the same number on all ranks", "--iterations", "",
                  "calls follow each other without a barrier, as in nccl-tests")
       .SM_COLUMN(CommRow, time_p50_s, "s", "median over iterations of the slowest rank's time", clock, "", overlap)
@@ -39,15 +44,17 @@ Table comm_table() {
       .SM_COLUMN(CommRow, time_min_s, "s", "smallest of the same", clock)
       .SM_COLUMN(CommRow, time_mean_s, "s", "mean of the same", clock, "",
                  "what nccl-tests call time is the mean without the maximum over ranks")
-      .SM_COLUMN(CommRow, algbw_gb_s, "GB/s", "algorithm bandwidth in 10^9 bytes/s", "computed from the row",
-                 "message_bytes / time_p50_s / 1e9", "falls as ranks are added even where the network is as fast")
+      .SM_COLUMN(
+          CommRow, algbw_gb_s, "GB/s", "algorithm bandwidth in 10^9 bytes/s", "computed from the row",
+          "message_bytes / time_p50_s / 1e9",
+          "falls as ranks are added even where the network is as fast; of one rank it is the speed of a copy, or of nothing")
       .SM_COLUMN(CommRow, busbw_gb_s, "GB/s", "bus bandwidth in 10^9 bytes/s: comparable with that of the links",
                  "computed from the row",
                  "algbw_gb_s x: all_reduce 2(n-1)/n, reduce_scatter, all_gather, all_to_all (n-1)/n, broadcast, send_receive 1",
-                 "of one direction; n = ranks, so 0 for most operations of one rank")
+                 "of one direction; n = ranks; missing of one rank, which sends nothing, and of a barrier")
       .SM_COLUMN(CommRow, wrong, "1", "received elements that differ from values computed without messages, all ranks",
                  "compared before and after the timed loop, over the same buffers", "",
-                 "0 = checked and right; -1 where there is nothing to check: a barrier")
+                 "0 = checked and right; -1 where there is nothing to check: a barrier is timed, not proved")
       .take();
 }
 

@@ -1,9 +1,13 @@
 #include "app/bench/buffers.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
+#include <new>
 
 #include "app/bench/values.hpp"
 #include "base/error.hpp"
+#include "base/text.hpp"
 
 namespace shardmark::app::bench {
 namespace {
@@ -19,10 +23,17 @@ void set_bytes(const Buffer& buffer, int value) {
 
 }  // namespace
 
-Memory::Memory(std::int64_t bytes, device::Device& device)
-    : first_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1),
-      second_(static_cast<std::size_t>(bytes) / sizeof(Line) + 1),
-      device_(device) {
+Memory::Memory(std::int64_t bytes, device::Device& device) : device_(device) {
+  const std::size_t num_lines = static_cast<std::size_t>(bytes) / sizeof(Line) + 1;
+  try {
+    first_.resize(num_lines);
+    second_.resize(num_lines);
+  } catch (const std::bad_alloc&) {
+    throw base::MemoryError(
+        fmt::format("two buffers of {} are more memory than this process may have (see ulimit -v): give a "
+                    "smaller --max",
+                    base::format_bytes(static_cast<double>(bytes))));
+  }
   if (device_.cuda_index() >= 0) {
     first_on_device_ = device_.allocate(first_.size() * sizeof(Line));
     second_on_device_ = device_.allocate(second_.size() * sizeof(Line));

@@ -1,9 +1,13 @@
 #include "app/bench/cases.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -33,15 +37,17 @@ std::vector<std::int64_t> places_of(Operation operation, const CommOptions& opti
 }
 
 void add_sizes(std::vector<Case>& cases, Case one, const CommOptions& options, int ranks) {
-  for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= options.factor) {
+  std::int64_t bytes = options.min_bytes;
+  while (true) {
     const std::int64_t before = one.count;
     one.count = message_count(one.operation, bytes, one.dtype, ranks);
     if (one.count != before) {
       cases.push_back(one);
     }
-    if (bytes > options.max_bytes / options.factor) {
+    if (bytes == options.max_bytes) {
       break;
     }
+    bytes = bytes > options.max_bytes / options.factor ? options.max_bytes : bytes * options.factor;
   }
 }
 
@@ -58,13 +64,13 @@ bool has_parts(Operation operation) {
 std::int64_t message_count(Operation operation, std::int64_t bytes, base::DType dtype, int ranks) {
   const auto size = static_cast<std::int64_t>(base::size_of(dtype));
   const std::int64_t unit = has_parts(operation) ? ranks : 1;
-  const std::int64_t count = std::max<std::int64_t>(1, bytes / size + (bytes % size != 0 ? 1 : 0));
-  return (count + unit - 1) / unit * unit;
+  return std::max(unit, bytes / size / unit * unit);
 }
 
 std::vector<Case> make_cases(const CommOptions& options, int ranks) {
   SM_CHECK(options.max_bytes >= options.min_bytes, "the largest size is not below the smallest");
   std::vector<Case> cases;
+  std::vector<std::string> problems;
   for (const auto operation : options.operations) {
     if (operation == Operation::barrier) {
       cases.push_back({});
@@ -72,12 +78,22 @@ std::vector<Case> make_cases(const CommOptions& options, int ranks) {
     }
     const std::vector<comm::Reduction> none{comm::Reduction::sum};
     for (const auto dtype : options.dtypes) {
+      const Case least{operation, dtype, comm::Reduction::sum, 0, message_count(operation, 1, dtype, ranks)};
+      if (least.message_bytes() > options.max_bytes) {
+        problems.push_back(fmt::format("--max {}: {} of {} over {} rank{} has {} bytes at least", options.max_bytes,
+                                       name_of(operation), base::name_of(dtype), ranks, ranks == 1 ? "" : "s",
+                                       least.message_bytes()));
+        continue;
+      }
       for (const auto reduction : reduces(operation) ? options.reductions : none) {
         for (const auto in_place : places_of(operation, options)) {
           add_sizes(cases, {operation, dtype, reduction, in_place, 0}, options, ranks);
         }
       }
     }
+  }
+  if (!problems.empty()) {
+    throw base::ConfigError(std::move(problems));
   }
   return cases;
 }
@@ -87,6 +103,9 @@ std::int64_t default_iterations(std::int64_t message_bytes) {
 }
 
 double bus_factor(Operation operation, int ranks) {
+  if (ranks < 2) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
   const double share = static_cast<double>(ranks - 1) / ranks;
   switch (operation) {
     case Operation::all_reduce: return 2 * share;

@@ -23,17 +23,19 @@ struct Case {
 /// Whether S falls into one equal part a rank.
 [[nodiscard]] bool has_parts(comm::Operation operation);
 
-/// Elements of a message of about `bytes`: rounded up to whole elements, and to equally many for each of `ranks` where the
-/// operation has parts.
+/// Elements of a message of about `bytes`: whole ones, and equally many for each of `ranks` where the operation has parts. As
+/// many as `bytes` hold, but at least one, and one a part.
 [[nodiscard]] std::int64_t message_count(comm::Operation operation, std::int64_t bytes, base::DType dtype, int ranks);
 
-/// Every case in the order of the table, none twice: small sizes may round up to the same one.
+/// Every case in the order of the table, none twice: small sizes may be the same number of elements. Sizes go from min_bytes by
+/// factor, and the last is max_bytes, or what is nearest below it (see message_count). Throws ConfigError naming every
+/// operation and type of which even the least message is above max_bytes.
 [[nodiscard]] std::vector<Case> make_cases(const CommOptions& options, int ranks);
 
 /// Timed calls where none are asked for: 128 MiB in all, from 20 to 200.
 [[nodiscard]] std::int64_t default_iterations(std::int64_t message_bytes);
 
-/// busbw / algbw; NaN for a barrier.
+/// busbw / algbw; NaN for a barrier, and for one rank, which sends nothing.
 [[nodiscard]] double bus_factor(comm::Operation operation, int ranks);
 
 struct Times {

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <optional>
+#include <regex>
+#include <utility>
 
+#include "app/positive_number.hpp"
 #include "base/error.hpp"
 #include "base/text.hpp"
 
@@ -42,19 +43,23 @@ std::string names_of(const Values& values) {
   return base::join(names, ", ");
 }
 
-/// "64M" -> 67108864. Absent if it is no size, or none that an int64 holds.
+/// "64M", "64MiB", "64m" -> 67108864. Absent if it is no size, or none that an int64 holds.
 std::optional<std::int64_t> size_of_text(const std::string& text) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, number);
-  if (result.ec != std::errc{} || end - result.ptr > 1) {
+  const std::string_view suffix(result.ptr, static_cast<std::size_t>(end - result.ptr));
+  if (result.ec != std::errc{} || (suffix.size() > 1 && suffix.substr(1) != "iB")) {
     return std::nullopt;
   }
-  const auto suffix = std::string_view("KMG").find(result.ptr == end ? 'B' : *result.ptr);
-  if (result.ptr != end && suffix == std::string_view::npos) {
-    return std::nullopt;
+  std::int64_t unit = 1;
+  if (!suffix.empty()) {
+    const auto power = std::string_view("KMGkmg").find(suffix.front());
+    if (power == std::string_view::npos) {
+      return std::nullopt;
+    }
+    unit = std::int64_t{1} << (10 * (power % 3 + 1));
   }
-  const std::int64_t unit = result.ptr == end ? 1 : std::int64_t{1} << (10 * (suffix + 1));
   return number > std::numeric_limits<std::int64_t>::max() / unit ? std::nullopt : std::optional(number * unit);
 }
 
@@ -64,15 +69,15 @@ class Parser {
 
   CommOptions parse() {
     CommOptions options;
-    const bool all = std::ranges::find(arguments_.operations, "all") != arguments_.operations.end();
-    options.operations =
-        all ? std::vector(kOperations.begin(), kOperations.end()) : list("--op", arguments_.operations, kOperations, "all, ");
-    options.dtypes = list("--dtype", arguments_.dtypes, kDTypes, "");
-    options.reductions = list("--reduction", arguments_.reductions, kReductions, "");
+    const auto& asked = arguments_.operations;
+    const bool all = asked.empty() || std::ranges::find(asked, "all") != asked.end();
+    options.operations = all ? std::vector(kOperations.begin(), kOperations.end()) : list("--op", asked, kOperations, "all, ");
+    options.dtypes = list("--dtype", or_first(arguments_.dtypes, kDTypes), kDTypes, "");
+    options.reductions = list("--reduction", or_first(arguments_.reductions, kReductions), kReductions, "");
     options.order = one("--order", arguments_.order, kOrders);
-    options.group = one("--group", arguments_.group, kGroups);
+    options.group = arguments_.group.empty() ? GroupKind::world : one("--group", arguments_.group, kGroups);
     parse_sizes(options);
-    options.factor = whole("--factor", arguments_.factor, 2);
+    options.factor = arguments_.factor.empty() ? 4 : whole("--factor", arguments_.factor, 2);
     options.iterations = arguments_.iterations.empty() ? 0 : whole("--iterations", arguments_.iterations, 1);
     options.warmup = whole("--warmup", arguments_.warmup, 0);
     if (arguments_.backend != "auto" && arguments_.backend != "mpi" && arguments_.backend != "nccl") {
@@ -81,6 +86,10 @@ class Parser {
     options.backend = arguments_.backend;
     parse_deadline(options);
     parse_places(options);
+    options.pairs = arguments_.pairs;
+    if (options.pairs) {
+      refuse_what_pairs_ignore();
+    }
     try {
       options.format = analysis::parse_format(arguments_.format);
     } catch (const base::ConfigError& error) {
@@ -106,6 +115,12 @@ class Parser {
       return values.front();
     }
     return *found;
+  }
+
+  /// What a list that was not given stands for: the first of the values.
+  template <typename Values>
+  static std::vector<std::string> or_first(const std::vector<std::string>& texts, const Values& values) {
+    return texts.empty() ? std::vector{std::string(name_of(values.front()))} : texts;
   }
 
   /// Each once, in the order given.
@@ -136,21 +151,24 @@ class Parser {
     const auto size = [&](const char* option, const std::string& text) {
       const auto bytes = size_of_text(text);
       if (!bytes || *bytes < 1) {
-        problem(fmt::format("{} {}: accepted are bytes from 1 up, also with K, M or G (1024-based)", option, text));
+        const bool decimal = std::regex_match(text, std::regex(".*[KMGkmg][Bb]"));
+        problem(fmt::format("{} {}: accepted are bytes from 1 up, also with K, M, G or KiB, MiB, GiB (1024-based){}", option,
+                            text, decimal ? "; KB, MB and GB are 1000-based elsewhere, so they are not" : ""));
       }
       return bytes.value_or(1);
     };
-    options.min_bytes = size("--min", arguments_.min_size);
+    options.min_bytes = arguments_.min_size.empty() ? options.min_bytes : size("--min", arguments_.min_size);
     options.max_bytes = arguments_.max_size.empty() ? 0 : size("--max", arguments_.max_size);
-    if (problems_.empty() && options.max_bytes > 0 && options.max_bytes < options.min_bytes) {
-      problem(fmt::format("--max {} is below --min {}", arguments_.max_size, arguments_.min_size));
+    if (problems_.empty() && !arguments_.pairs && options.max_bytes > 0 && options.max_bytes < options.min_bytes) {
+      problem(fmt::format("--max {} is below --min {}", arguments_.max_size,
+                          arguments_.min_size.empty() ? "8 (the default)" : arguments_.min_size));
     }
   }
 
   void parse_deadline(CommOptions& options) {
-    char* end = nullptr;
-    options.deadline_s = std::strtod(arguments_.deadline.c_str(), &end);
-    if (end == arguments_.deadline.c_str() || *end != '\0' || !std::isfinite(options.deadline_s) || options.deadline_s <= 0) {
+    if (const auto seconds = positive_number(arguments_.deadline)) {
+      options.deadline_s = *seconds;
+    } else {
       problem(fmt::format("--deadline {}: accepted are seconds above 0", arguments_.deadline));
     }
   }
@@ -159,15 +177,28 @@ class Parser {
     const bool chosen = arguments_.in_place || arguments_.out_of_place;
     options.in_place = arguments_.in_place || !chosen;
     options.out_of_place = arguments_.out_of_place || !chosen;
-    options.pairs = arguments_.pairs;
     const auto measured = [&](comm::Operation operation) {
       return std::ranges::find(options.operations, operation) != options.operations.end();
     };
-    if (chosen && (options.pairs || (!measured(comm::Operation::reduce_scatter) && !measured(comm::Operation::all_gather)))) {
+    if (chosen && !arguments_.pairs && !measured(comm::Operation::reduce_scatter) && !measured(comm::Operation::all_gather)) {
       problem("--in-place, --out-of-place: only reduce_scatter and all_gather have both; neither is measured");
     }
-    if (options.pairs && options.group != GroupKind::world) {
-      problem("--pairs chooses its own groups: leave --group out");
+  }
+
+  /// --pairs measures all_reduce and send_receive of one type and size in groups of its own.
+  void refuse_what_pairs_ignore() {
+    const std::pair<bool, const char*> ignored[] = {
+        {!arguments_.operations.empty(), "chooses its own operations: leave --op out"},
+        {!arguments_.group.empty(), "chooses its own groups: leave --group out"},
+        {!arguments_.min_size.empty(), "measures one size, that of --max: leave --min out"},
+        {!arguments_.factor.empty(), "measures one size, that of --max: leave --factor out"},
+        {arguments_.dtypes.size() > 1, "measures one type: give one --dtype"},
+        {arguments_.reductions.size() > 1, "measures one reduction: give one --reduction"},
+        {arguments_.in_place || arguments_.out_of_place, "chooses the places: leave --in-place and --out-of-place out"}};
+    for (const auto& [given, text] : ignored) {
+      if (given) {
+        problem(std::string("--pairs ") + text);
+      }
     }
   }
 
@@ -188,6 +219,20 @@ std::string toml_list(const Values& values) {
 
 CommOptions parse_options(const CommArguments& arguments) {
   return Parser(arguments).parse();
+}
+
+std::string in_terms_of_options(std::string text) {
+  static const std::pair<std::regex, const char*> kinds[] = {
+      {std::regex("\"auto\" or \"mpi\" to train on the CPU"), "auto or mpi to measure over host memory"},
+      {std::regex("comm\\.backend = \"([^\"]*)\""), "--backend $1"},
+      {std::regex("output\\.path = \"([^\"]*)\""), "-o $1"},
+      {std::regex("set output\\.overwrite = true"), "give --overwrite"},
+      {std::regex("give this run an output\\.path of its own"), "give another -o"},
+      {std::regex("comm\\.(init_)?deadline_s"), "--deadline"}};
+  for (const auto& [pattern, option] : kinds) {
+    text = std::regex_replace(text, pattern, option);
+  }
+  return text;
 }
 
 std::string to_toml(const CommOptions& options) {

@@ -10,17 +10,17 @@
 
 namespace shardmark::app::bench {
 
-/// As typed; the defaults are those of --help.
+/// As typed; "" and empty lists: not given, so that --pairs can refuse what it has no use for.
 struct CommArguments {
-  std::vector<std::string> operations{"all"};
-  std::vector<std::string> dtypes{"fp32"};
-  std::vector<std::string> reductions{"sum"};
+  std::vector<std::string> operations;
+  std::vector<std::string> dtypes;
+  std::vector<std::string> reductions;
   std::string order = "fast";
-  std::string group = "world";
-  std::string min_size = "8";
-  std::string max_size;  // "": by backend
-  std::string factor = "4";
-  std::string iterations;  // "": by size
+  std::string group;
+  std::string min_size;
+  std::string max_size;
+  std::string factor;
+  std::string iterations;
   std::string warmup = "5";
   std::string backend = "auto";
   std::string deadline = "600";
@@ -55,8 +55,12 @@ struct CommOptions {
   bool overwrite = false;
 };
 
-/// Throws ConfigError naming every problem with what is accepted.
+/// Throws ConfigError naming every problem with what is accepted, and for --pairs every option that means nothing to it.
 [[nodiscard]] CommOptions parse_options(const CommArguments& arguments);
+
+/// An error's text in which keys of `run` (comm.deadline_s, comm.backend, output.path, output.overwrite) are named as the
+/// options of `comm` that stand for them.
+[[nodiscard]] std::string in_terms_of_options(std::string text);
 
 /// The options in effect as TOML, for a record.
 [[nodiscard]] std::string to_toml(const CommOptions& options);

@@ -1,5 +1,7 @@
 #include "app/bench/pair_judge.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -37,6 +39,22 @@ std::vector<PairTime> suspects_of(std::vector<PairTime> times, double typical_s)
   std::erase_if(times, [&](const PairTime& time) { return time.time_s <= kBadFactor * typical_s; });
   std::ranges::sort(times, std::greater(), &PairTime::time_s);
   return times;
+}
+
+std::vector<PairTime> bad_pairs_of(std::vector<PairTime> times, double typical_s) {
+  std::erase_if(times, [&](const PairTime& time) { return time.fastest_s <= kBadFactor * typical_s; });
+  return suspects_of(std::move(times), typical_s);
+}
+
+std::string reason_for_no_verdict(int num_units, std::int64_t message_bytes, bool oversubscribed) {
+  if (oversubscribed) {
+    return "ranks share cores, and wait for each other's turns: start no more ranks on a node than it has cores";
+  }
+  if (message_bytes < kLeastJudgedBytes) {
+    return fmt::format("of {} bytes most of the time is latency and its noise: give --max {}K or more", message_bytes,
+                       kLeastJudgedBytes >> 10);
+  }
+  return num_units == 2 ? "there is one pair, and no other to compare it with: start a third" : "";
 }
 
 std::vector<int> bad_units(const std::vector<PairTime>& bad, int num_units) {

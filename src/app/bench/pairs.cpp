@@ -25,15 +25,17 @@ struct GroupTimes {
 
 class Search {
  public:
-  Search(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults)
+  Search(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options, base::FaultPlan& faults,
+         const RowSink& sink)
       : world_(world),
         all_(stack.undecorated()),
         backend_(stack.backend()),
         options_(options),
         faults_(faults),
+        sink_(sink),
         by_node_(world.num_nodes() > 1),
         bytes_(options.max_bytes > 0 ? options.max_bytes : kPairBytes),
-        memory_(bytes_ + 64, stack.device()) {
+        memory_(bytes_, stack.device()) {
     const int unit = !by_node_ ? world.rank() : world.node_rank() == 0 ? world.node() : -1;
     const auto units = world.all_gather(std::as_bytes(std::span(&unit, 1)));
     for (std::size_t rank = 0; rank < units.size(); ++rank) {
@@ -138,6 +140,11 @@ class Search {
     return row;
   }
 
+  void add(const record::CommRow& row) {
+    outcome_.rows.push_back(row);
+    sink_(row);
+  }
+
   void measure_halves() {
     const Case the_case = make_case(comm::Operation::all_reduce, 1);
     for (const auto& level : make_halves(num_units())) {
@@ -151,7 +158,7 @@ class Search {
       const auto found = measure(groups, the_case);
       for (std::size_t i = 0; i < found.size(); ++i) {
         const auto& [first, end] = level[i];
-        outcome_.rows.push_back(make_row(the_case, fmt::format("{}s {} to {}", noun(), first, end - 1), end - first, found[i]));
+        add(make_row(the_case, fmt::format("{}s {} to {}", noun(), first, end - 1), end - first, found[i]));
       }
     }
   }
@@ -169,18 +176,19 @@ class Search {
       for (std::size_t i = 0; i < found.size(); ++i) {
         const auto& pair = round[i];
         rows.push_back(make_row(the_case, fmt::format("{} {} + {} {}", noun(), pair.first, noun(), pair.second), 2, found[i]));
-        times.push_back({pair, rows.back().time_p50_s});
+        times.push_back({pair, rows.back().time_p50_s, rows.back().time_min_s});
       }
     }
     std::ranges::stable_sort(rows, std::greater(), &record::CommRow::time_p50_s);
-    outcome_.rows.insert(outcome_.rows.end(), rows.begin(), rows.end());
+    std::ranges::for_each(rows, [&](const auto& row) { add(row); });
     return times;
   }
 
   /// What was slow beside other pairs must be slow alone, too.
   void confirm(const std::vector<PairTime>& times, double typical) {
+    const auto no_verdict = reason_for_no_verdict(num_units(), bytes_, world_.oversubscribed());
     std::vector<Pair> suspects;
-    if (world_.rank() == 0) {
+    if (world_.rank() == 0 && no_verdict.empty()) {
       for (const auto& suspect : suspects_of(times, typical)) {
         suspects.push_back(suspect.pair);
       }
@@ -196,33 +204,34 @@ class Search {
     for (const auto& pair : suspects) {
       const auto found = measure({{pair.first, pair.second}}, make_case(comm::Operation::send_receive, 0));
       if (world_.rank() == 0) {
-        bad.push_back({pair, summarise(found.front().times_s).p50_s});
+        const auto alone = summarise(found.front().times_s);
+        bad.push_back({pair, alone.p50_s, alone.min_s});
       }
     }
     if (world_.rank() == 0) {
-      judge(suspects_of(bad, typical), num_suspects, typical);
+      judge(bad_pairs_of(bad, typical), num_suspects, typical, no_verdict);
     }
   }
 
-  void judge(const std::vector<PairTime>& bad, std::size_t num_suspects, double typical) {
+  void judge(const std::vector<PairTime>& bad, std::size_t num_suspects, double typical, const std::string& no_verdict) {
     std::vector<std::string> texts;
     for (const int unit : bad_units(bad, num_units())) {
       texts.push_back(fmt::format("bad {}: {} is slow with every other one", noun(), name_of_unit(unit)));
     }
-    for (const auto& [pair, time_s] : bad) {
-      texts.push_back(fmt::format("bad pair: {} and {} take {:.3g} x the typical {:.4g} s", name_of_unit(pair.first),
-                                  name_of_unit(pair.second), time_s / typical, typical));
+    for (const auto& [pair, time_s, fastest_s] : bad) {
+      texts.push_back(fmt::format("bad pair: {} and {} take {:.3g} x the typical {:.4g} us", name_of_unit(pair.first),
+                                  name_of_unit(pair.second), time_s / typical, typical * 1e6));
     }
     if (num_suspects > kMaxSuspects) {
       texts.push_back(fmt::format("{} more pairs were slow and not measured again", num_suspects - kMaxSuspects));
     }
     outcome_.found_bad = !bad.empty();
     const std::string what = by_node_ ? "nodes" : "ranks of one node";
-    outcome_.verdict = !bad.empty() ? base::join(texts, "; ")
-                       : num_units() == 2
-                           ? fmt::format("one pair of {}: there is no other to compare it with", what)
-                           : fmt::format("no bad pair among {} {}: none takes {} x the typical {:.4g} s when it is alone",
-                                         num_units(), what, kBadFactor, typical);
+    outcome_.verdict = !no_verdict.empty() ? fmt::format("no verdict on {} {}: {}", num_units(), what, no_verdict)
+                       : !bad.empty()
+                           ? base::join(texts, "; ")
+                           : fmt::format("no bad pair among {} {}: none takes {} x the typical {:.4g} us when it is alone",
+                                         num_units(), what, kBadFactor, typical * 1e6);
   }
 
   world::World& world_;
@@ -230,6 +239,7 @@ class Search {
   const std::string& backend_;
   const CommOptions& options_;
   base::FaultPlan& faults_;
+  const RowSink& sink_;
   bool by_node_;
   std::int64_t bytes_;
   Memory memory_;
@@ -242,8 +252,8 @@ class Search {
 }  // namespace
 
 PairsOutcome search_pairs(world::World& world, comm::CommunicatorStack& stack, const CommOptions& options,
-                          base::FaultPlan& faults) {
-  return Search(world, stack, options, faults).run();
+                          base::FaultPlan& faults, const RowSink& sink) {
+  return Search(world, stack, options, faults, sink).run();
 }
 
 }  // namespace shardmark::app::bench

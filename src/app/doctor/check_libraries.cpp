@@ -50,6 +50,11 @@ Line version_line(const std::string& check, const JobFacts& job, Version Library
 /// NCCL's line also says which files the two versions are of: a mix comes from a path.
 Line nccl_line(const JobFacts& job) {
   auto line = version_line("nccl", job, &LibraryFacts::nccl, Binary::exact, "NCCL");
+  if (line.result == Result::pass) {
+    const bool device = std::ranges::any_of(job.ranks, [](const RankFacts& rank) { return !rank.device.devices.empty(); });
+    line.found +=
+        std::string(": header and library agree; not tried") + (device ? " here: `shardmark comm` does" : ": no device");
+  }
   std::set<std::string> places;
   for (const auto& rank : job.ranks) {
     const auto& [header, library] = rank.libraries.nccl_paths;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/doctor/facts.hpp"
+#include "app/kernel_files.hpp"
 #include "base/fault.hpp"
 #include "world/world.hpp"
 
@@ -33,8 +34,5 @@ void gather_host(RankFacts& rank);
 /// Facts of one rank as they travel to rank 0.
 [[nodiscard]] std::string to_text(const RankFacts& rank);
 [[nodiscard]] RankFacts rank_facts_from(std::span<const std::byte> text);
-
-/// The first line of a file, "" if there is none to read.
-[[nodiscard]] std::string first_line(const std::string& path);
 
 }  // namespace shardmark::app::doctor

@@ -8,10 +8,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -25,14 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxCpus = 8192;
-/// cgroup v1 says "no limit" by the largest page-aligned number.
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
-
-std::int64_t number_in(const std::string& text) {
-  std::int64_t value = -1;
-  const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? value : -1;
-}
 
 /// "0-3,8" as numbers.
 std::vector<int> cpu_list(const std::string& text) {
@@ -72,44 +62,6 @@ std::vector<Cpu> with_cores(const std::vector<int>& cpus) {
   return all;
 }
 
-/// This process's folders of a cgroup controller, innermost first: version 1, then version 2. In a container the path may
-/// name the host's tree, so the mount's root follows.
-std::vector<std::string> cgroup_folders(const std::string& controller) {
-  std::vector<std::string> folders;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos) {
-      continue;
-    }
-    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find("," + controller + ",") == std::string::npos) {
-      continue;
-    }
-    const fs::path root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
-    for (fs::path inner = line.substr(second + 1); inner.has_relative_path(); inner = inner.parent_path()) {
-      folders.push_back((root / inner.relative_path()).string());
-    }
-    folders.push_back(root.string());
-  }
-  return folders;
-}
-
-std::int64_t cgroup_memory_limit() {
-  std::int64_t least = -1;
-  for (const auto& folder : cgroup_folders("memory")) {
-    for (const char* name : {"/memory.max", "/memory.limit_in_bytes"}) {
-      const auto limit = number_in(first_line(folder + name));  // "max" is no number
-      if (limit >= 0 && limit < kNoLimit && (least < 0 || limit < least)) {
-        least = limit;
-      }
-    }
-  }
-  return least;
-}
-
 std::vector<int> job_cpus() {
   for (const auto& folder : cgroup_folders("cpuset")) {
     for (const char* name : {"/cpuset.cpus.effective", "/cpuset.effective_cpus", "/cpuset.cpus"}) {
@@ -119,17 +71,6 @@ std::vector<int> job_cpus() {
     }
   }
   return cpu_list(first_line("/sys/devices/system/cpu/online"));
-}
-
-std::int64_t meminfo(const std::string& key) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key + ":")) {
-      const auto digit = line.find_first_of("0123456789");
-      return digit == std::string::npos ? -1 : number_in(line.substr(digit)) * 1024;
-    }
-  }
-  return -1;
 }
 
 std::int64_t limit_of(decltype(RLIMIT_AS) resource) {
@@ -178,13 +119,6 @@ void frequency_facts(const std::vector<Cpu>& cpus, HostFacts& facts) {
 
 }  // namespace
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 void gather_host(RankFacts& rank) {
   std::array<char, 256> name{};
   rank.host = gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
@@ -193,8 +127,9 @@ void gather_host(RankFacts& rank) {
   rank.omp_threads = base::environment_variable("OMP_NUM_THREADS").value_or("");
   rank.clock = clock_facts();
   auto& facts = rank.host_facts;
-  facts.ram_bytes = meminfo("MemTotal");
-  facts.cgroup_bytes = cgroup_memory_limit();
+  const auto memory = host_memory();
+  facts.ram_bytes = memory.total_bytes;
+  facts.cgroup_bytes = memory.limit_bytes;
   facts.address_bytes = limit_of(RLIMIT_AS);
   facts.locked_bytes = limit_of(RLIMIT_MEMLOCK);
   std::error_code none;

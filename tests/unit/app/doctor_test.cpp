@@ -248,6 +248,17 @@ TEST(Doctor, LibrariesOtherThanTheCompiledOnes) {
     rank.libraries.nccl_paths = {"/venv/nccl.h", "/module/libnccl.so.2"};
   }
   expect_only(job, {{"nccl", Result::fail, "; header /venv/nccl.h, library /module/libnccl.so.2", ""}});
+  for (const bool device : {false, true}) {  // what agrees is not yet what works
+    job = healthy();
+    for (auto& rank : job.ranks) {
+      rank.device.devices.resize(device ? 1 : 0);
+    }
+    const auto lines = judge(job);
+    const auto line = std::ranges::find(lines, "nccl", &Line::check);
+    EXPECT_EQ(line->result, Result::pass);
+    EXPECT_EQ(line->found, std::string("2.30.7: header and library agree; not tried") +
+                               (device ? " here: `shardmark comm` does" : ": no device"));
+  }
   job = healthy();
   job.ranks[3].libraries.mpi = {"Open MPI 4.1.5", "Open MPI 4.1.5"};  // another build on that node
   expect_only(job, {{"mpi", Result::fail, "ranks 0-2: Open MPI 4.1.4; rank 3: Open MPI 4.1.5", "same MPI on all nodes"}});

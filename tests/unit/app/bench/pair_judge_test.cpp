@@ -12,6 +12,7 @@ namespace shardmark::app::bench {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
@@ -78,6 +79,20 @@ TEST(Judge, NamesAUnitThatIsSlowWithAllOthers) {
   EXPECT_EQ(suspects.size(), 5U);
   EXPECT_THAT(bad_units(suspects, 6), ElementsAre(2));
   EXPECT_THAT(bad_units({{{0, 1}, 3.0}}, 2), IsEmpty()) << "one pair tells nothing of its two";
+}
+
+TEST(Judge, APairWhoseFastestCallIsAsOthersIsNoise) {
+  const std::vector<PairTime> slow{{{0, 1}, 3.0, 1.1}, {{0, 2}, 1.6, 1.51}, {{1, 2}, 1.4, 1.4}};
+  EXPECT_THAT(pairs_in(suspects_of(slow, 1)), ElementsAre(bench::Pair{0, 1}, bench::Pair{0, 2}));
+  EXPECT_THAT(pairs_in(bad_pairs_of(slow, 1)), ElementsAre(bench::Pair{0, 2}));
+}
+
+TEST(Judge, GivesNoVerdictWhereTimesCannotCarryOne) {
+  EXPECT_EQ(reason_for_no_verdict(3, kLeastJudgedBytes, false), "");
+  EXPECT_THAT(reason_for_no_verdict(3, kLeastJudgedBytes, true), HasSubstr("share cores"));
+  EXPECT_THAT(reason_for_no_verdict(3, kLeastJudgedBytes - 1, false), HasSubstr("latency"));
+  EXPECT_THAT(reason_for_no_verdict(3, 8, false), HasSubstr("--max 128K"));
+  EXPECT_THAT(reason_for_no_verdict(2, kLeastJudgedBytes, false), HasSubstr("no other to compare it with"));
 }
 
 TEST(Judge, TheTypicalTimeIsThatOfTheFasterHalf) {
