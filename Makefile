@@ -6,7 +6,7 @@ JOBS ?= 2
 # BUNDLE=FILE.tar (made by make bundle): set up from that file alone, without network and root.
 BUNDLE ?=
 
-.PHONY: help setup build test test-all bench speed peers bundle format clean
+.PHONY: help setup build test test-all bench speed peers gpu-check bundle format clean
 
 help: ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,7 +33,10 @@ speed: build ## hold step times to what this machine allows, and measuring to it
 peers: build ## beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO, half an hour (PEERS="--cells mlp:ddp -o FILE.md"); needs two free cores
 	@$(ENV) "$$SHARDMARK_PYTHON" scripts/peers/measure.py $(PEERS)
 
-bundle: ## pack what building without a network needs into one file (BUNDLE_OUT=build/shardmark-bundle.tar); on Debian 12
+gpu-check: ## check a machine with GPUs, at most 9 minutes (BUNDLE=FILE.tar: offline; GPU_CHECK="--out DIR", "--rehearse" without a GPU)
+	@scripts/gpu_check.sh $(if $(BUNDLE),--bundle "$(BUNDLE)") $(GPU_CHECK)
+
+bundle: ## pack what building without a network needs into one file, two minutes, 51 MB to download (BUNDLE_OUT=build/shardmark-bundle.tar); on Debian 12
 	@$$(command -v "$(DEPS)/venv/bin/python" || command -v python3 || echo python3) scripts/bundle/pack.py \
 	  -o "$(or $(BUNDLE_OUT),build/shardmark-bundle.tar)" --downloads "$(DEPS)/downloads"
 

@@ -2,7 +2,7 @@
 
 The page (DIR/summary.md, DIR/summary.json) is written after every step; each step's output lies in DIR/logs/NAME.txt, records in
 DIR/records. SIGTERM and SIGINT end the step that runs and finish the page.
-Exit codes: 0 no step failed; 1 one failed, ran out of its time or was stopped; 2 wrong usage; 5 no device (and no --rehearse).
+Exit codes: 0 no step failed; 1 one failed, ran out of its time or was stopped; 2 wrong usage; 5 no device (and no --rehearse), or nothing to set up from.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def last_line(path, start="shardmark: "):
 class Check:
     def __init__(self, options, facts, plan):
         self.options, self.facts, self.plan = options, facts, plan
-        self.start_s = time.monotonic()
+        self.start_s = time.monotonic()  # again once set-up is done
         self.folder = options.out
         for name in ("logs", "records"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -98,6 +98,19 @@ class Check:
         if self.options.bundle:
             return f"{jobs} scripts/bundle/use.sh {shlex.quote(str(self.options.bundle))}"
         return f"{jobs} scripts/setup.sh"
+
+    def set_up(self):
+        """Before the clock: what set-up must download is no part of the check. True if the machine is ready."""
+        print("gpu_check: set-up before the clock starts; without a network give --bundle FILE (make bundle packs one)", flush=True)
+        try:
+            if subprocess.run(["bash", "-c", self.script(self.set_up_command())], cwd=ROOT).returncode == 0:
+                return True
+        except Stopped as stop:  # the command has been killed
+            print(f"gpu_check: stopped by {stop} in set-up", file=sys.stderr)
+            return False
+        print("gpu_check: set-up did not end well, so nothing was checked: it needs a network, or --bundle FILE (make bundle packs one "
+              "where there is a network), or what it names above", file=sys.stderr)
+        return False
 
     def left_s(self):
         return self.options.limit - RESERVE_S - (time.monotonic() - self.start_s)
@@ -183,6 +196,10 @@ class Check:
 
     def run_all(self):
         steps = list(self.plan.steps(self.facts))
+        # A bundle downloads nothing: the step that builds unpacks it.
+        if not self.options.bundle and any("@setup@" in step.get("command", "") for step in steps) and not self.set_up():
+            return 5
+        self.start_s = time.monotonic()
         state = "finished"
         self.write()
         try:
@@ -215,7 +232,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="scripts/gpu_check.sh", allow_abbrev=False,
                                      description="checks shardmark on a machine with GPUs, without a network and without root",
                                      epilog="example: scripts/gpu_check.sh --bundle shardmark-bundle.tar --out gpu-check")
-    parser.add_argument("--bundle", type=pathlib.Path, help="file of make bundle to build from; else what scripts/setup.sh finds")
+    parser.add_argument("--bundle", type=pathlib.Path, help="file of make bundle to build from; else what scripts/setup.sh finds or downloads before the clock starts")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/gpu-check", help="folder of page, logs and records")
     parser.add_argument("--rehearse", action="store_true", help="without a device: ranks on the CPU over MPI; the page says so")
     parser.add_argument("--limit", type=float, default=PLANNED_S, metavar="SECONDS",

@@ -69,7 +69,8 @@ build/shardmark compare --format json @records@/technique-%(preset)s-*.h5 > @out
 
 COMM = """
 build/shardmark --help | grep -q '^ *comm ' || skip "this shardmark has no command comm"
-scripts/launch.sh @np@ build/shardmark comm --backend @backend@ --format json | tee @out@/comm.json
+# Rows are printed and written as they are measured: what a limit cuts is in the log, and in comm.h5.partial.
+scripts/launch.sh @np@ build/shardmark comm --backend @backend@ --overwrite -o @records@/comm.h5
 """
 
 PRESET = """

@@ -7,7 +7,7 @@ One line an operation and size: the median over rounds, in turn, of the loop tha
 communicator, and of a loop of MPI calls by hand. Exit 1 if `comm` adds more than 0.3 us to a call of 8 bytes, or is off by more than
 5 % (below 6 us: by 0.3 us, since a queued operation costs the communicator a fixed time) from calls by hand that send the same messages:
 send_receive of one message, and all_reduce left to the library, as from 9 ranks on. Elsewhere our algorithms are not MPI's, and the ratio
-says which is faster. Wants a free core for each rank.
+says which is faster. Takes two minutes and wants a free core for each rank.
 """
 
 import argparse

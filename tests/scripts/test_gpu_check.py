@@ -157,6 +157,44 @@ def test_without_a_device_it_says_how_to_rehearse(tmp_path, check, monkeypatch):
     assert code == 5 and "--rehearse" in errors
 
 
+def with_set_up(tmp_path, monkeypatch, code):
+    """check.py on a tree whose setup.sh only notes that it ran, for longer than any step may."""
+    module = load("check")
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts/setup.sh"
+    script.write_text(f"#!/bin/bash\necho set up >>'{tmp_path}/calls'\n[ -e '{tmp_path}/once' ] || sleep 2\ntouch '{tmp_path}/once'\nexit {code}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setenv("SHARDMARK_DEPS", str(tmp_path / "deps"))
+    steps = [dict(name="build", limit_s=1.5, command="@setup@\necho built")]
+    (tmp_path / "plan.py").write_text(f"def steps(facts):\n    return {steps!r}\n")
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        return module.main(["--rehearse", "--out", str(tmp_path / "out"), "--plan", str(tmp_path / "plan.py")])
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+
+
+def test_downloads_come_before_the_clock(tmp_path, monkeypatch):
+    assert with_set_up(tmp_path, monkeypatch, 0) == 0
+    assert (tmp_path / "calls").read_text() == "set up\n" * 2  # before the clock, and by the step, which finds all done
+    found = json.loads((tmp_path / "out/summary.json").read_text())
+    assert found["seconds"] < 2, "the clock began before set-up had ended"
+
+
+def test_with_neither_network_nor_bundle_it_is_refused(tmp_path, monkeypatch, capfd):
+    assert with_set_up(tmp_path, monkeypatch, 5) == 5
+    text = capfd.readouterr().err
+    assert "nothing was checked" in text and "--bundle FILE" in text
+    assert not (tmp_path / "out/summary.json").exists() and (tmp_path / "calls").read_text() == "set up\n"
+
+
+def test_measured_collectives_are_kept_when_the_step_is_cut():
+    command = next(step["command"] for step in load("plan").steps(FACTS) if step["name"] == "comm")
+    assert "-o @records@/comm.h5" in command and "--format json" not in command
+
+
 FACTS = dict(devices=1, memory_gib=140.0, cores=16, np=1, backend="nccl", nccl_version=(2, 30, 7), compute_sanitizer="/x", python="python3")
 
 

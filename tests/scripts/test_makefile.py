@@ -24,3 +24,17 @@ def test_every_rule_is_a_target_of_the_help():
     text = (SOURCE / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE).group(1).split()
     assert re.findall(r"^([a-z-]+):", text, re.MULTILINE) == targets
+
+
+def test_what_takes_longer_than_a_build_says_how_long():
+    helps = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", (SOURCE / "Makefile").read_text(), re.MULTILINE))
+    for target in ("bench", "peers", "gpu-check", "bundle"):
+        assert re.search(r"minute|hour", helps[target]), target
+    loops = (SOURCE / "tests/micro/comm_loops.py").read_text()
+    assert "minute" in loops.split('"""')[1]
+
+
+def test_gpu_check_hands_its_options_on():
+    shown = subprocess.run(["make", "-n", "-C", str(SOURCE), "gpu-check", "BUNDLE=b.tar", "GPU_CHECK=--out page"], text=True,
+                           capture_output=True, timeout=60, env={**os.environ, "MAKEFLAGS": ""}).stdout
+    assert 'scripts/gpu_check.sh --bundle "b.tar" --out page' in shown
