@@ -7,16 +7,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <iostream>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "comm/factory.hpp"
+#include "tests/fault/fault_main.hpp"
 #include "world/world.hpp"
 
 namespace {
@@ -80,24 +78,12 @@ void run(const std::string& scenario, shardmark::world::World& world) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using shardmark::testing::seconds_argument;
   const std::string scenario = argc > 1 ? argv[1] : "none";
-  const double deadline_s = argc > 2 ? std::stod(argv[2]) : 2.0;
-  const double init_deadline_s = argc > 3 ? std::stod(argv[3]) : 30.0;
-  std::optional<shardmark::world::World> world;
-  try {
-    world.emplace(shardmark::world::WorldOptions{.init_deadline_s = init_deadline_s, .deadline_s = deadline_s});
-    run(scenario, *world);
-    if (world->rank() == 0) {
-      std::cout << "complete" << std::endl;
-    }
-    return 0;
-  } catch (const std::exception& error) {
-    const auto code = shardmark::base::exit_code_of(error);
-    shardmark::base::log_error(error.what());
-    if (!world) {
-      return static_cast<int>(code);
-    }
-    world->report_failure(code, error.what());
-    world->abort(code);
-  }
+  return shardmark::testing::run_in_faulty_world(
+      [&] {
+        return shardmark::world::WorldOptions{.init_deadline_s = seconds_argument(argc, argv, 3, 30),
+                                              .deadline_s = seconds_argument(argc, argv, 2, 2)};
+      },
+      [&](shardmark::world::World& world) { run(scenario, world); });
 }

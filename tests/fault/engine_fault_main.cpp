@@ -8,18 +8,16 @@
 #include <torch/torch.h>
 
 #include <cstdint>
-#include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "comm/factory.hpp"
 #include "model/parameter.hpp"
 #include "model/unit.hpp"
 #include "parallel/strategy.hpp"
+#include "tests/fault/fault_main.hpp"
 #include "world/handles.hpp"
 
 namespace {
@@ -118,24 +116,11 @@ void train(shardmark::world::World& world, const Scenario& scenario) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::optional<shardmark::world::World> world;
-  try {
-    const auto scenario = parse({argv + 1, argv + argc});
-    world.emplace(shardmark::world::WorldOptions{.init_deadline_s = 30, .deadline_s = kDeadline_s});
-    train(*world, scenario);
-    if (world->rank() == 0) {
-      std::cout << "complete" << std::endl;
-    }
-    return 0;
-  } catch (const std::exception& error) {
-    const auto code = base::exit_code_of(error);
-    base::log_error(error.what());
-    if (!world) {
-      return static_cast<int>(code);
-    }
-    if (dynamic_cast<const base::RemoteError*>(&error) == nullptr) {
-      world->report_failure(code, error.what());
-    }
-    world->abort(code);
-  }
+  Scenario scenario;
+  return shardmark::testing::run_in_faulty_world(
+      [&] {
+        scenario = parse({argv + 1, argv + argc});
+        return shardmark::world::WorldOptions{.init_deadline_s = 30, .deadline_s = kDeadline_s};
+      },
+      [&](shardmark::world::World& world) { train(world, scenario); });
 }

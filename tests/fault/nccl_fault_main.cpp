@@ -5,16 +5,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <iostream>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "comm/factory.hpp"
 #include "device/host_device.hpp"
+#include "tests/fault/fault_main.hpp"
 #include "tests/support/nccl_double.hpp"
 #include "world/world.hpp"
 
@@ -53,23 +51,7 @@ void run(const std::string& fault, world::World& world, double init_deadline_s) 
 
 int main(int argc, char** argv) {
   const std::string fault = argc > 1 ? argv[1] : "none";
-  const double deadline_s = argc > 2 ? std::stod(argv[2]) : 2.0;
-  const double init_deadline_s = argc > 3 ? std::stod(argv[3]) : 2.0;
-  std::optional<world::World> world;
-  try {
-    world.emplace(world::WorldOptions{.init_deadline_s = 30, .deadline_s = deadline_s});
-    run(fault, *world, init_deadline_s);
-    if (world->rank() == 0) {
-      std::cout << "complete" << std::endl;
-    }
-    return 0;
-  } catch (const std::exception& error) {
-    const auto code = base::exit_code_of(error);
-    base::log_error(error.what());
-    if (!world) {
-      return static_cast<int>(code);
-    }
-    world->report_failure(code, error.what());
-    world->abort(code);
-  }
+  return testing::run_in_faulty_world(
+      [&] { return world::WorldOptions{.init_deadline_s = 30, .deadline_s = testing::seconds_argument(argc, argv, 2, 2)}; },
+      [&](world::World& world) { run(fault, world, testing::seconds_argument(argc, argv, 3, 2)); });
 }

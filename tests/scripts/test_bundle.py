@@ -12,6 +12,7 @@ import tarfile
 import zipfile
 
 import pytest
+from bare_machine import bare_path, fake, small_torch
 
 SOURCE = pathlib.Path(os.environ.get("SHARDMARK_SOURCE", pathlib.Path(__file__).parents[2]))
 NOISE = os.urandom(150_000)  # does not compress
@@ -142,35 +143,15 @@ def test_every_pin_is_whole_and_has_a_recipe(tmp_path):
 
 # use.sh
 
-BASICS = "bash cat dirname basename mkdir sort head tail awk grep tr cksum flock mv rm df ls env chmod tar xz sha256sum cp sed getconf cmp ln touch nproc".split()
-
-
-def fake(folder, name, script):
-    path = folder / name
-    path.unlink(missing_ok=True)  # it may be a link to the machine's own program, which must not be written through
-    path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
-    path.chmod(0o755)
-
-
 @pytest.fixture
 def tools(tmp_path):
-    """A bare machine that is not root: shell tools and Python, no compiler, no MPI."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in BASICS:
-        (folder / name).symlink_to(shutil.which(name))
-    fake(folder, "python3", f'exec "{sys.executable}" -S "$@"')  # without packages
-    return folder
+    """A bare machine that is not root, with what a bundle is unpacked by; its Python has no packages."""
+    return bare_path(tmp_path / "bin", "basename tar xz sha256sum cp sed getconf cmp ln touch nproc".split(), python_flags="-S")
 
 
 @pytest.fixture
 def torch_dir(tmp_path):
-    cmake = tmp_path / "torch/share/cmake/Torch"
-    for folder in (cmake, tmp_path / "torch/include/torch/headeronly"):
-        folder.mkdir(parents=True)
-    (cmake / "TorchConfig.cmake").write_text("")
-    (tmp_path / "torch/include/torch/headeronly/version.h").write_text("#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n")
-    return cmake
+    return small_torch(tmp_path / "torch", 2, 11)
 
 
 def small_bundle(tmp_path, spoil=False):

@@ -9,28 +9,17 @@ import sys
 import time
 
 import pytest
+from bare_machine import bare_path, fake, set_torch_version, small_torch
 
 SOURCE = pathlib.Path(os.environ.get("SHARDMARK_SOURCE", pathlib.Path(__file__).parents[2]))
-BASICS = "bash cat dirname mkdir sort head tail awk grep tr cksum flock mv rm df ls env chmod".split()
 
 
 @pytest.fixture
 def tools(tmp_path):
     """A folder of programs that stands for a bare machine: shell tools and Python, no compiler, not root."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in BASICS:
-        (folder / name).symlink_to(shutil.which(name))
+    folder = bare_path(tmp_path / "bin")
     fake(folder, "id", "echo 1000")
-    fake(folder, "python3", f'exec "{sys.executable}" "$@"')
     return folder
-
-
-def fake(folder, name, script):
-    path = folder / name
-    path.unlink(missing_ok=True)  # it may be a link to the machine's own program, which must not be written through
-    path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
-    path.chmod(0o755)
 
 
 @pytest.fixture
@@ -45,19 +34,7 @@ def whole_path(tmp_path):
 
 @pytest.fixture
 def torch_dir(tmp_path):
-    """What looks like a LibTorch 2.14 to a script."""
-    cmake = tmp_path / "torch/share/cmake/Torch"
-    for folder in (cmake, tmp_path / "torch/include/torch/headeronly", tmp_path / "torch/lib"):
-        folder.mkdir(parents=True)
-    (cmake / "TorchConfig.cmake").write_text("")
-    (tmp_path / "torch/lib/libtorch_cpu.so").write_text("")
-    set_torch_version(tmp_path, 2, 14)
-    return cmake
-
-
-def set_torch_version(tmp_path, major, minor):
-    (tmp_path / "torch/include/torch/headeronly/version.h").write_text(
-        f"#define TORCH_VERSION_MAJOR {major}\n#define TORCH_VERSION_MINOR {minor}\n")
+    return small_torch(tmp_path / "torch", 2, 14)
 
 
 def setup(tmp_path, path, **variables):
@@ -107,7 +84,7 @@ def test_another_formatter_is_said_and_stops_nothing(tmp_path, whole_path, torch
 @pytest.mark.parametrize("version, said", [((2, 9), "is version 2.9; 2.11 to 2.14"), (None, "is version unknown")])
 def test_an_old_libtorch_is_refused(tmp_path, tools, torch_dir, version, said):
     if version:
-        set_torch_version(tmp_path, *version)
+        set_torch_version(tmp_path / "torch", *version)
     else:
         (tmp_path / "torch/include/torch/headeronly/version.h").unlink()
     code, text = setup(tmp_path, tools, Torch_DIR=str(torch_dir))
