@@ -98,4 +98,4 @@ def test_the_program_loads_one_nccl_of_its_header(program, nccl):
     assert re.search(rf"^#define NCCL_VERSION_CODE {version.value}$", header, re.MULTILINE)
     line = lines(doctor(program))["nccl"]
     text = ".".join(re.search(rf"^#define NCCL_{part} (\d+)$", header, re.MULTILINE).group(1) for part in ("MAJOR", "MINOR", "PATCH"))
-    assert line["result"] == "pass" and line["found"] == text
+    assert line["result"] == "pass" and line["found"].startswith(f"{text}: header and library agree; not tried")
