@@ -71,8 +71,8 @@ class Workload {
   [[nodiscard]] virtual std::int64_t num_eval_rows() const = 0;
   [[nodiscard]] virtual std::string quality_name() const = 0;  // "accuracy", "mse"
   [[nodiscard]] virtual bool higher_is_better() const = 0;
-  /// Rows of one call of `evaluate`, which is one pass of the model, whatever the number of ranks: a product of another shape may
-  /// round otherwise.
+  /// Rows of one call of `evaluate`, which is one pass of the model, whatever the number of ranks: a product of another shape
+  /// may round otherwise.
   [[nodiscard]] virtual std::int64_t eval_rows_at_once() const { return 128; }
   [[nodiscard]] virtual Evaluation evaluate(std::span<const std::int64_t> eval_rows) = 0;
   /// The quality of all evaluated rows together; the same on every rank.
