@@ -127,7 +127,14 @@ torch::Tensor BatchNorm::forward(const torch::Tensor& x_NCHW, const VisionPass& 
   SM_DCHECK(pass.counted_rows == 0 || pass.counted_rows == x_NCHW.size(0), "either all rows count or none");
   const bool counts = pass.counted_rows > 0;
   const bool updates = !runs_again();
-  if (!pass.training || statistics_ == BatchStatistics::running || statistics_ == BatchStatistics::frozen) {
+  if (statistics_ == BatchStatistics::frozen) {
+    // One factor and one summand of each channel, rounded as the public implementation's.
+    const torch::Tensor scale_C = fixed_weight_->value * (running_variance_->value + kEpsilon).rsqrt();
+    const torch::Tensor shift_C = fixed_bias_->value - running_mean_->value * scale_C;
+    const auto spread = [&](const torch::Tensor& of_C) { return of_C.to(x_NCHW.scalar_type()).view({1, -1, 1, 1}); };
+    return x_NCHW * spread(scale_C) + spread(shift_C);
+  }
+  if (!pass.training || statistics_ == BatchStatistics::running) {
     return normalise(x_NCHW, /*by_batch=*/false, /*updates=*/false);
   }
   if (updates) {
