@@ -5,6 +5,8 @@
   prepare_data.py diabetes -o diabetes.h5    442 rows of 10 measurements and one target, standardised
   prepare_data.py text     -o text.h5        English text as rows of tokens: see `text --help`
   prepare_data.py movielens -o ml.h5         100,000 ratings of movies by 943 users: see `movielens --help`
+  prepare_data.py coco IMAGES ANNOTATIONS -o coco.h5   pictures with boxes, from COCO's instances JSON
+  prepare_data.py shapes   -o shapes.h5      labelled shapes pasted on photographs, with boxes
 
 FILE.h5 gets the training rows, FILE.eval.h5 the held-out ones (older data files are replaced, other files never): of digits and diabetes every fifth row of the source (4, 9,
 14, ...). These two lie in the wheel of scikit-learn; --source names that wheel, an unpacked folder or the table itself, and
@@ -26,13 +28,11 @@ import zlib
 
 import numpy
 
-from prepare import movielens, text
-from prepare.files import Problem, check_output, download_wheel, write_file
+from prepare import coco, movielens, shapes, text
+from prepare.files import SCIKIT_LEARN, Problem, check_output, download_wheel, write_file
 
-WHEEL_VERSION = "1.9.1"
 HELD_OUT_EVERY = 5
 DATA_FOLDER = "sklearn/datasets/data/"
-INSTEAD = "fetch its wheel elsewhere and name it, an unpacked folder or the table by --source"
 
 # What the sources say and no more. scikit-learn (BSD-3-Clause as a whole) describes both sets in sklearn/datasets/descr, without
 # a licence of the data. UCI licenses what is donated to it under CC BY 4.0 (https://archive-beta.ics.uci.edu/donation, 4).
@@ -133,7 +133,7 @@ SETS = {
 
 
 # With options of their own.
-OTHERS = {"text": text, "movielens": movielens}
+OTHERS = {"text": text, "movielens": movielens, "coco": coco, "shapes": shapes}
 
 
 def main(arguments=None):
@@ -144,15 +144,15 @@ def main(arguments=None):
         command.add_argument("--source", type=pathlib.Path, help="wheel, unpacked folder or table (default: download the wheel)")
         command.add_argument("-o", "--output", type=pathlib.Path, required=True, metavar="FILE.h5",
                              help="training rows; held-out rows go to FILE.eval.h5")
-    text.add_command(commands)
-    movielens.add_command(commands)
+    for module in OTHERS.values():
+        module.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         if options.set in OTHERS:
             OTHERS[options.set].run(options)
             return 0
         check_output(options.output)
-        SETS[options.set][0](options.source or download_wheel("scikit-learn", WHEEL_VERSION, "10 MB", INSTEAD), options.output)
+        SETS[options.set][0](options.source or download_wheel(*SCIKIT_LEARN), options.output)
     except Problem as problem:
         print(f"prepare_data: {problem}", file=sys.stderr)
         return problem.code

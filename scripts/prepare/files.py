@@ -8,6 +8,9 @@ import sys
 import h5py
 
 SCHEMA_VERSION = 1
+# Package, version, size, and what to do without it: the wheel that carries tables and photographs.
+SCIKIT_LEARN = ("scikit-learn", "1.9.1", "10 MB",
+                "fetch its wheel elsewhere and name it, or what lies in it, by --source (see --help)")
 
 
 class Problem(Exception):

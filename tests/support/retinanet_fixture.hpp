@@ -21,7 +21,8 @@ inline model::RetinaNetConfig micro_config(model::RetinaNetVariant variant, mode
 }
 
 struct RetinaNetUnderTest {
-  explicit RetinaNetUnderTest(const model::RetinaNetConfig& config) : net(list, config) {}
+  /// One thread, as a rank has: on which side of zero what enters a ReLU falls may depend on the order of sums.
+  explicit RetinaNetUnderTest(const model::RetinaNetConfig& config) : net(list, config) { at::set_num_threads(1); }
 
   /// `read` gives the values of a name. Buffers that count batches stay.
   template <typename Read>
