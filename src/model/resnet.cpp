@@ -35,10 +35,13 @@ Bottleneck::Bottleneck(ParameterList& list, const std::string& name, const Shape
 }
 
 torch::Tensor Bottleneck::forward(const torch::Tensor& x_NCHW, const VisionPass& pass) const {
-  torch::Tensor y = first_.forward(x_NCHW, pass).relu_();
+  // The pyramid may use this block's input too. A node of its own adds what comes from inside the block first, in one order
+  // whether or not someone observes units.
+  const torch::Tensor x = around_ ? at::alias(x_NCHW) : x_NCHW;
+  torch::Tensor y = first_.forward(x, pass).relu_();
   y = second_.forward(y, pass).relu_();
   y = third_.forward(y, pass);
-  return y.add_(around_ ? around_->forward(x_NCHW, pass) : x_NCHW).relu_();
+  return y.add_(around_ ? around_->forward(x, pass) : x).relu_();
 }
 
 void Bottleneck::add_to(ConvolutionCost& cost) const {

@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "detection/decode.hpp"
-#include "model/unit.hpp"
 #include "tests/support/numbers_from_names.hpp"
 #include "tests/support/retinanet_fixture.hpp"
 
@@ -180,20 +179,9 @@ TEST_F(MicroV2, GradientsOfTheFirstTrainingStep) {
   }
 }
 
-/// With one, a block's input gathers the gradients inside the block before those of the pyramid, with and without
-/// checkpointing: sums of three terms are added in one order.
-struct Nobody final : UnitObserver {
-  void before_forward(std::int64_t /*unit*/, bool /*input_needs_gradient*/) override {}
-  void after_forward(std::int64_t /*unit*/) override {}
-  void before_backward(std::int64_t /*unit*/) override {}
-  void after_input_gradient(std::int64_t /*unit*/) override {}
-};
-
 TEST_F(MicroV2, CheckpointingKeepsBitsAndMovesStatisticsOnce) {
   const auto run = [&](bool checkpointing) {
     RetinaNetUnderTest model(micro_config(RetinaNetVariant::v2, BatchStatistics::local));
-    Nobody nobody;
-    model.list.set_observer(&nobody);
     model.list.set_checkpointing(checkpointing);
     const auto losses = bound(model, fixture).losses(fixture.batch("mixed", 3), detection::BoxLoss::giou, kTraining);
     losses.total().backward();
