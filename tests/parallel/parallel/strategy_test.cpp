@@ -73,20 +73,33 @@ TEST(Unused, AllowedItsGradientIsZeroAndItStays) {
   }
 }
 
-TEST(ModelBuffers, ComeFromRank0AtEveryStep) {
-  TinyRun run("ddp", tiny_strategy_options(), {}, 0);
-  auto& mean = run.model().list.add_buffer("norm.mean", at::zeros({17}, at::kFloat)).value;
-  auto& count = run.model().list.add_buffer("norm.count", at::zeros({1}, at::kLong)).value;
+TEST(ModelBuffers, ThatChangeByRankComeFromRank0AtEveryStepAndOthersStay) {
+  TinyRun run("ddp", tiny_strategy_options(), {}, 0, [](model::ParameterList& list) {
+    list.add_buffer("norm.mean", at::zeros({17}, at::kFloat), /*changes_by_rank=*/true);
+    list.add_buffer("norm.count", at::zeros({1}, at::kLong));
+    list.add_buffer("norm.variance", at::zeros({3}, at::kFloat), /*changes_by_rank=*/true);
+  });
+  const auto& buffers = run.model().list.buffers();
+  const int rank = test_world().rank();
   for (std::int64_t step = 0; step < 2; ++step) {
-    mean.fill_(static_cast<double>(10 * step + test_world().rank()));
-    count.fill_(100 * step + test_world().rank());
+    buffers[0].value.fill_(static_cast<double>(10 * step + rank));
+    buffers[1].value.fill_(100 * step + rank);
+    buffers[2].value.fill_(static_cast<double>(1000 * step + rank));
     run.strategy().begin_step();
-    EXPECT_TRUE(mean.eq(static_cast<double>(10 * step)).all().item<bool>()) << mean;
-    EXPECT_EQ(count.item<std::int64_t>(), 100 * step);
+    EXPECT_TRUE(buffers[0].value.eq(static_cast<double>(10 * step)).all().item<bool>()) << buffers[0].value;
+    EXPECT_EQ(buffers[1].value.item<std::int64_t>(), 100 * step + rank);
+    EXPECT_TRUE(buffers[2].value.eq(static_cast<double>(1000 * step)).all().item<bool>()) << buffers[2].value;
     run.micro_step(step, 0);
     static_cast<void>(run.strategy().finish_gradients());
     run.strategy().end_step();
   }
+}
+
+TEST(ModelBuffers, OfWholeNumbersThatChangeByRankAreRefused) {
+  const auto alter = [](model::ParameterList& list) {
+    list.add_buffer("norm.count", at::zeros({1}, at::kLong), /*changes_by_rank=*/true);
+  };
+  EXPECT_THROW(TinyRun("ddp", tiny_strategy_options(), {}, 0, alter), base::InvariantError);
 }
 
 /// Prepares a model that `alter` changed on the last rank; the message that every rank must throw.
