@@ -112,8 +112,9 @@ inline parallel::StrategyOptions tiny_strategy_options() {
 class TinyRun {
  public:
   /// `alter`: the model, before the strategy takes it up.
-  TinyRun(const std::string& technique, const parallel::StrategyOptions& options, const TinyOptions& tiny, double clip,
-          const std::function<void(model::ParameterList&)>& alter = [](model::ParameterList&) {})
+  TinyRun(
+      const std::string& technique, const parallel::StrategyOptions& options, const TinyOptions& tiny, double clip,
+      const std::function<void(model::ParameterList&)>& alter = [](model::ParameterList&) {})
       : options_(options), clip_(clip), stack_(comm::make_communicator(test_world(), {})), model_(tiny) {
     alter(model_.list);
     strategy_ = parallel::make_strategy(technique, options, stack_.communicator());
