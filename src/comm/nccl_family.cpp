@@ -32,6 +32,7 @@ NcclFamily::~NcclFamily() = default;
 NcclFamily::Visit::Visit(NcclFamily& family, const std::string& name, double deadline_s)
     : family_(family), lock_(family.mutex_) {
   family_.deadline_s_ = deadline_s;
+  family_.left_s_ = base::now_s();  // it came, even if it is sent away below
   if (family_.trouble_) {
     const auto& [code, words] = *family_.trouble_;
     if (code == base::ExitCode::deadline) {

@@ -71,7 +71,7 @@ class NcclFamily {
   std::vector<NcclMember*> members_;
   bool broken_ = false;
   std::optional<Trouble> trouble_;  // found by the thread
-  double left_s_;                   // when the last visit ended
+  double left_s_;                   // when the last visit ended, or was refused
   double deadline_s_;
   std::mutex nap_;
   std::condition_variable_any wake_;

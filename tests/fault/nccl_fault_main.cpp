@@ -1,7 +1,8 @@
 // A small program over the double of NCCL whose last rank (no_id: the first) misbehaves in the way that the first argument
 // names, for tests of how the others end.
 //   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device; or a silent
-// collective that holds the hosts of all ranks in a call which ends with it (held), or never (stuck).
+// collective that holds the hosts of all ranks in a call which ends with it (held; held_error: one that failed), or never
+// (stuck), or after which the hosts take long to end (held_slow_end).
 
 #include <chrono>
 #include <cstdint>
@@ -22,9 +23,12 @@ using namespace shardmark;
 
 void run(const std::string& fault, world::World& world, double init_deadline_s) {
   const int culprit = fault == "no_id" ? 0 : world.size() - 1;  // rank 0 makes the id
-  const bool holds = fault == "held" || fault == "stuck";
+  const bool holds = fault.starts_with("held") || fault == "stuck";
   if (world.rank() == culprit && fault != "share_device") {
-    testing::plant_nccl_fault(holds ? testing::NcclFault::silent : testing::nccl_fault_named(fault), 3);
+    testing::plant_nccl_fault(fault == "held_error" ? testing::NcclFault::async_error
+                              : holds               ? testing::NcclFault::silent
+                                                    : testing::nccl_fault_named(fault),
+                              3);
   }
   const auto device = device::make_host_device(true);
   comm::FactoryOptions options;
@@ -42,7 +46,14 @@ void run(const std::string& fault, world::World& world, double init_deadline_s) 
     while (holds && tag == 2 && (fault == "stuck" || testing::nccl_calls().aborted == 0)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    pending.wait();
+    try {
+      pending.wait();
+    } catch (const base::Error&) {
+      if (fault == "held_slow_end") {
+        std::this_thread::sleep_for(std::chrono::seconds(13));  // longer than the grace of a host that does not come back
+      }
+      throw;
+    }
   }
   stack.communicator().barrier().wait();
 }

@@ -65,6 +65,18 @@ def test_a_collective_that_holds_the_host_in_a_call_of_cuda(tmp_path, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+def test_an_error_while_a_call_of_cuda_holds_the_host(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "held_error", deadline_s=600)
+    assert "ncclSystemError" in errors or (code == 7 and "ncclRemoteError" in errors), errors
+    assert code in (1, 7) and (ranks > 1 or code == 1), errors
+
+
+def test_a_host_that_came_back_may_take_its_time_to_end(tmp_path):
+    code, errors = misbehave(tmp_path, 1, "held_slow_end")
+    assert code == 7 and "number 3" in errors and "does not come back" not in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_call_of_cuda_that_never_returns(tmp_path, ranks):
     code, errors = misbehave(tmp_path, ranks, "stuck")
     assert code == 7 and "does not come back" in errors, errors

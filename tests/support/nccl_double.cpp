@@ -165,8 +165,10 @@ bool advance(ncclComm& comm, Exchange& exchange) {
 }
 
 void run_exchange(ncclComm& comm, Exchange& exchange, bool never_ends, const std::stop_token& stopping) {
-  while (!stopping.stop_requested() && !comm.aborted.load() && comm.async.load() == ncclSuccess) {
-    if (comm.shared->failed.load() != 0) {
+  while (!stopping.stop_requested() && !comm.aborted.load()) {
+    if (comm.async.load() != ncclSuccess) {
+      // As kernels on a device: what an error broke spins on until the abort.
+    } else if (comm.shared->failed.load() != 0) {
       comm.async.store(ncclRemoteError);
     } else if (!never_ends && advance(comm, exchange)) {
       if (exchange.finish) {

@@ -118,6 +118,34 @@ TEST(NcclFailure, WithinAGroupClosesTheGroupFirst) {
   test_world().barrier();
 }
 
+TEST(NcclFailure, WithinCollectivesStartedTogetherClosesTheirGroup) {
+  const auto before = nccl_calls();
+  const auto device = device::make_host_device(true);
+  const auto nccl = make_nccl(*device);
+  plant_nccl_fault(NcclFault::send_refused);
+  std::vector<float> from(static_cast<std::size_t>(nccl->size()), 1);
+  std::vector<float> into(from.size());
+  const auto count = static_cast<std::int64_t>(from.size());
+  nccl->begin_together();
+  EXPECT_THROW(static_cast<void>(nccl->all_to_all({from.data(), count}, {into.data(), count}, Purpose::gradient, 1)),
+               comm::NcclError);
+  plant_nccl_fault(NcclFault::none);
+  EXPECT_EQ(nccl_calls().open_groups, 0);
+  EXPECT_EQ(nccl_calls().aborted - before.aborted, 1);
+  test_world().barrier();
+}
+
+TEST(Follow, ReturnsOnceTheEventIsComplete) {
+  ThreadedDevice device;
+  const auto nccl = make_nccl(device);
+  const auto event = device.make_event();
+  device.compute([] { a_while(); });
+  device.compute().record(*event);
+  nccl->follow(*event);
+  EXPECT_TRUE(event->complete());
+  test_world().barrier();
+}
+
 /// Nobody may wait inside NCCL for a rank that is not coming.
 TEST(NcclInit, AllMeetOnceTheIdIsKnown) {
   comm::CountingCommunicator host(make_host_side());
