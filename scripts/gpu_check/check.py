@@ -162,7 +162,8 @@ class Check:
                 if self.left_s() < 5:
                     self.note({"name": f"preset-{preset}"}, "not run", None, "no time left")
                 else:
-                    self.run(self.plan.preset_step(preset, *machine.technique_that_fits(self.shell, preset, self.facts)))
+                    fitting = machine.technique_that_fits(self.shell, preset, self.facts)
+                    self.run(self.plan.preset_step(preset, *fitting, rehearse=self.options.rehearse))
         else:
             self.execute(step)
 

@@ -141,8 +141,14 @@ def steps(facts):
     yield dict(name="kernel-speed", limit_s=40, after="build", command=KERNEL_SPEED)
 
 
-def preset_step(preset, technique, why):
+# A step of these takes minutes on a CPU, or activations, which `plan` does not count, more than its memory.
+FOR_DEVICES = {"retinanet", "retinanet-v1", "lm-100m", "lm-300m", "lm-1b", "two-tower-zipf"}
+
+
+def preset_step(preset, technique, why, rehearse=False):
     """A preset under `technique`, or the reason why none fits."""
+    if rehearse and preset in FOR_DEVICES:
+        return dict(name=f"preset-{preset}", skip="needs a device: too large for a CPU")
     if technique is None:
         return dict(name=f"preset-{preset}", skip=why)
     return dict(name=f"preset-{preset}", limit_s=60, note=why, command=PRESET % dict(preset=preset, technique=technique))

@@ -265,3 +265,12 @@ def test_programs_of_gpu_tests_are_found(tmp_path):
         'set_tests_properties([=[nccl.np2]=] PROPERTIES  LABELS "gpu" PROCESSORS "2")\n'
         f'add_test([=[unit]=] "{tmp_path}/unit_tests")\nset_tests_properties([=[unit]=] PROPERTIES  LABELS "unit")\n')
     assert load("targets").programs_labelled(tmp_path, "gpu") == ["nccl_tests"]
+
+
+def test_a_rehearsal_leaves_presets_for_devices_out_with_the_reason():
+    plan = load("plan")
+    for preset in plan.FOR_DEVICES:
+        assert "needs a device" in plan.preset_step(preset, "ddp", "", rehearse=True)["skip"]
+        assert "command" in plan.preset_step(preset, "ddp", "")
+        assert (SOURCE / "workloads" / "presets" / f"{preset}.toml").exists(), preset
+    assert "command" in plan.preset_step("mlp", "ddp", "", rehearse=True)
