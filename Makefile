@@ -30,7 +30,7 @@ bench: build ## train mlp, mlp-digits, mlp-wide and lm10m under every technique,
 speed: build ## hold step times to what this machine allows, and measuring to its share; needs two free cores
 	@$(ENV) "$$SHARDMARK_PYTHON" scripts/speed.py
 
-peers: build ## beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO, half an hour (PEERS="--cells mlp:ddp -o FILE.md"); needs two free cores
+peers: build ## beside PyTorch DDP, FSDP2 and DeepSpeed ZeRO, an hour (PEERS="--cells mlp:ddp -o FILE.md"); needs two free cores
 	@$(ENV) "$$SHARDMARK_PYTHON" scripts/peers/measure.py $(PEERS)
 
 gpu-check: ## check a machine with GPUs, at most 9 minutes (BUNDLE=FILE.tar: offline; GPU_CHECK="--out DIR", "--rehearse" without a GPU)

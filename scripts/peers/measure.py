@@ -4,7 +4,7 @@
   measure.py [--pairs N] [--cells PRESET:TECHNIQUE,...] [--quick] [-o FILE.md or FILE.csv] [--records FOLDER]
 
 Both sides start from the same exported weights and read the same rows of the same file; mlp trains without dropout, for torch
-draws other masks. In every round each cell runs ours and the peer, in turn first, so that drift of the machine meets both alike.
+draws other masks; retinanet-mini without flips. In every round each cell runs ours and the peer, in turn first, so that drift of the machine meets both alike.
 Ours runs under technique.profile = fsdp2 or deepspeed where the peer is of that kind.
 
   limit    compute + communication: `single` on one rank, two of them at once, the slower one's step; plus the payload of our
@@ -14,7 +14,8 @@ Ours runs under technique.profile = fsdp2 or deepspeed where the peer is of that
   ratio    step of the peer / step of ours: above 1, ours is faster. Medians over rounds of the step medians; low to high by
            order statistics, no distribution assumed
   losses   the first 10 steps of both, against one rank: within 20 x the distance of one rank from itself when it adds rows one
-           at a time, at least 2e-6. A cell that departs is marked and its speed is not compared
+           at a time, at least 2e-6 (retinanet-mini, whose rows share statistics: against ddp, and its distance from itself
+           when all initial weights move by one unit in their last place). A cell that departs is marked and not compared
   resident largest peak of a rank's process, libraries included
 
 Exit codes: 0 done, 1 a run failed, 2 bad usage, 5 the peers' environment is incomplete, 8 losses depart in some cell.
@@ -41,20 +42,27 @@ from measuring import (LAUNCH, RANKS, ROOT, collective_times, communication_s, f
                        read_record, set_options, start, train, train_twins)
 from record import cpu_model  # noqa: E402
 from settings import ask_program, parse  # noqa: E402
+from weights import read_safetensors  # noqa: E402
 
 DEPS = pathlib.Path(os.environ.get("SHARDMARK_DEPS") or ROOT / ".deps")
 PREPARE = ROOT / "scripts" / "prepare_data.py"
 PROFILES = {"ddp": "native", "fsdp": "fsdp2", "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed"}
-DEFAULT_CELLS = ("mlp:ddp", "mlp-digits:ddp", *(f"{preset}:{technique}" for preset in ("mlp-wide", "lm10m", "transformer10m", "two-tower") for technique in PROFILES))
+DEFAULT_CELLS = ("mlp:ddp", "mlp-digits:ddp", *(f"{preset}:{technique}" for preset in ("mlp-wide", "lm10m", "transformer10m", "two-tower", "retinanet-mini")
+                                                for technique in PROFILES))
 # Arguments of prepare_data.py; what has no real data gets random rows, so many features wide.
 RANDOM = {"mlp-wide": 784, "transformer10m": 512}
 # The movies' table is as large as in the recipe, whose data set is another.
 MODELS = {"mlp": ("model.dropout=0",), "two-tower": ("model.movies=13012",)}
 DATA = {"mlp": ("diabetes",), "mlp-digits": ("digits",), "lm10m": ("text",), "two-tower": ("movielens",),
+        "retinanet-mini": ("shapes", "--size", "256x256", "--eval-number", "0"),
         "lm10m-tiny": ("text", "--vocabulary", "bytes", "--length", "32")}
 # Fewer steps than the presets' own where a step is long.
 STEPS = {"mlp-wide": ("measure.steps=10", "measure.blocks=3"), "lm10m": ("measure.steps=5", "measure.blocks=2"),
-         "transformer10m": ("measure.warmup_steps=3", "measure.steps=10", "measure.blocks=2")}
+         "transformer10m": ("measure.warmup_steps=3", "measure.steps=10", "measure.blocks=2"),
+         "retinanet-mini": ("measure.warmup_steps=3", "measure.steps=4", "measure.blocks=1")}
+FILES = {"lm10m-tiny": "text-bytes.h5", "retinanet-mini": "shapes-256.h5"}  # where several presets take one kind of data
+# Rows of a rank share their batch's statistics: what is right depends on the number of ranks, and rows cannot be added one by one.
+COUPLED_ROWS = ("retinanet-mini",)
 QUICK_STEPS = ("measure.warmup_steps=3", "measure.steps=3", "measure.blocks=2")
 COMPARED_STEPS = 10
 BUSY_OVER_LIMIT = 2    # ranks that wait for each other suffer most where they share their cores with others
@@ -75,8 +83,9 @@ def parse_cells(text):
 
 def peer_environment(cells):
     """(Python, variables) of the peers, set up on demand."""
-    wants_deepspeed = any(technique.startswith("zero") for _, technique in cells)
-    done = subprocess.run([HERE / "setup.sh", *(["--deepspeed"] if wants_deepspeed else [])], stdout=subprocess.PIPE, text=True)
+    wanted = [*(["--deepspeed"] if any(technique.startswith("zero") for _, technique in cells) else []),
+              *(["--torchvision"] if any(preset.startswith("retinanet") for preset, _ in cells) else [])]
+    done = subprocess.run([HERE / "setup.sh", *wanted], stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(done.returncode)
     found = dict(line.split("=", 1) for line in done.stdout.splitlines())
@@ -93,7 +102,7 @@ def prepare(preset):
     """The preset's data file, made where it is missing or older than what makes it."""
     folder = DEPS / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (f"random-{RANDOM[preset]}.h5" if preset in RANDOM else "text-bytes.h5" if preset == "lm10m-tiny" else f"{DATA[preset][0]}.h5")
+    path = folder / (f"random-{RANDOM[preset]}.h5" if preset in RANDOM else FILES.get(preset) or f"{DATA[preset][0]}.h5")
     makers = (PREPARE, *(PREPARE.parent / "prepare").glob("*.py"))
     if path.exists() and path.stat().st_mtime > max(maker.stat().st_mtime for maker in makers):
         return path
@@ -113,9 +122,9 @@ def distance(losses, reference):
     return numpy.abs(numpy.array(losses[:count]) / numpy.array(reference[:count]) - 1)
 
 
-def loss_bounds(whole, by_rows):
+def loss_bounds(whole, otherwise):
     """Of each step. Distances are handed on from step to step, so the largest one so far counts."""
-    return numpy.maximum(SPREAD_FACTOR * numpy.maximum.accumulate(distance(by_rows, whole)), LOSS_BOUND)
+    return numpy.maximum(SPREAD_FACTOR * numpy.maximum.accumulate(distance(otherwise, whole)), LOSS_BOUND)
 
 
 def departure(losses, case):
@@ -123,6 +132,20 @@ def departure(losses, case):
     far = distance(losses, case["losses"])
     outside = numpy.flatnonzero(~(far <= case["bounds"][:len(far)]))  # NaN is outside
     return "" if outside.size == 0 else f"DEPART at step {outside[0]}: {far[outside[0]]:.1e} > {case['bounds'][outside[0]]:.1e}"
+
+
+def move_weights(folder, copy):
+    """Every weight of an exported folder, one unit in its last place up or down."""
+    shutil.copytree(folder, copy)
+    path = copy / "model.safetensors"
+    tensors, raw = read_safetensors(path)
+    random = numpy.random.default_rng(42)
+    for weights in tensors.values():
+        if weights.dtype == numpy.float32:
+            up = random.integers(0, 2, weights.shape, dtype=bool)
+            weights[...] = numpy.nextafter(weights, numpy.where(up, numpy.float32(numpy.inf), numpy.float32(-numpy.inf)))
+    path.write_bytes(raw)
+    return copy
 
 
 def prepare_case(folder, preset, quick):
@@ -137,13 +160,18 @@ def prepare_case(folder, preset, quick):
     given = config["data"]["global_batch"]
     global_batch = given or config["data"]["micro_batch"] * RANKS
     ten = ["measure.warmup_steps=0", f"measure.steps={COMPARED_STEPS}", "measure.blocks=1", f"data.global_batch={global_batch}"]
-    whole = train(folder, f"{preset}-whole", preset, "single", 1, [*sets, *ten, "data.micro_batch=0"])["losses"]
-    # Nothing is reduced between the rows of one rank.
-    one_by_one = ["data.micro_batch=1", "technique.accumulation=no_sync"]
-    by_rows = train(folder, f"{preset}-rows", preset, "single", 1, [*sets, *ten, *one_by_one])["losses"]
+    if preset in COUPLED_ROWS:
+        whole = train(folder, f"{preset}-whole", preset, "ddp", RANKS, [*sets, *ten])["losses"]
+        moved = [*data, f"model.checkpoint={move_weights(weights, folder / f'{preset}-moved')}"]
+        otherwise = train(folder, f"{preset}-moved-weights", preset, "ddp", RANKS, [*moved, *ten])["losses"]
+    else:
+        whole = train(folder, f"{preset}-whole", preset, "single", 1, [*sets, *ten, "data.micro_batch=0"])["losses"]
+        # Nothing is reduced between the rows of one rank.
+        one_by_one = ["data.micro_batch=1", "technique.accumulation=no_sync"]
+        otherwise = train(folder, f"{preset}-rows", preset, "single", 1, [*sets, *ten, *one_by_one])["losses"]
     share = [f"data.global_batch={given // RANKS}"] if given else []
     return {"sets": [*sets, *(QUICK_STEPS if quick else STEPS.get(preset, ()))], "share": share, "losses": whole,
-            "bounds": loss_bounds(whole, by_rows)}
+            "bounds": loss_bounds(whole, otherwise)}
 
 
 def train_peer(folder, name, preset, technique, sets, peer):
@@ -219,7 +247,7 @@ def machine():
 
 
 def check_new(output, records):
-    """Before half an hour is spent on what cannot be written."""
+    """Before an hour is spent on what cannot be written."""
     for option, path, taken in (("-o", output, output and output.exists()), ("--records", records, records and any(records.glob("*")))):
         if path and not path.resolve().parent.is_dir():
             fail(f"{option} {path}: the folder {path.resolve().parent} does not exist", code=2)

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from problem import DataProblem
+
 IGNORED = -100
 
 
@@ -189,8 +191,38 @@ class TwoTower(nn.Module):
         return [*self.two_tower.ebc.embedding_bags.values(), self.two_tower.query_proj, self.two_tower.candidate_proj]
 
 
+def make_detector(config):
+    """torchvision's own RetinaNet v2, as a model of (pictures, targets) whose output is the loss summed over pictures. Resizing
+    and normalisation of pictures are part of its forward pass."""
+    from torchvision.models.detection import RetinaNet, retinanet_resnet50_fpn_v2
+
+    class Detector(RetinaNet):
+        def forward(self, batch):
+            pictures, targets = batch
+            losses = super().forward(pictures, targets)
+            return sum(losses.values()) * len(pictures)
+
+        def blocks(self):
+            body = self.backbone.body
+            return [*body.layer1, *body.layer2, *body.layer3, *body.layer4, self.backbone.fpn,
+                    self.head.classification_head, self.head.regression_head]
+
+    model, data = config["model"], config["data"]
+    wanted = {"variant": "v2", "stages": [3, 4, 6, 3], "stem": 64, "fpn": 256, "groups": 32, "batch_norm": "local"}
+    problems = [f"model.{name} = {model[name]}: torchvision's has {value}" for name, value in wanted.items() if model[name] != value]
+    problems += [f"data.{name} = {data[name]}: peers support 0" for name in ("flip", "pad_to") if data[name]]
+    if problems:
+        raise DataProblem("; ".join(problems))
+    short, long = (int(side) for side in model["sizes"])
+    net = retinanet_resnet50_fpn_v2(weights=None, weights_backbone=None, num_classes=model["classes"], min_size=short, max_size=long)
+    net.__class__ = Detector  # torchvision's function puts the parts together, the names stay as they are
+    return net
+
+
 def make_model(config, rows):
     model, workload = config["model"], config["workload"]["name"]
+    if workload == "retinanet":
+        return make_detector(config)
     if workload == "transformer":
         return VectorTransformer(model)
     if workload == "two-tower":
@@ -202,6 +234,8 @@ def make_model(config, rows):
 
 def loss_sum(config, outputs, targets):
     """Sum of the losses of all targets; filler rows carry IGNORED or, where targets are real numbers, NaN and count nothing."""
+    if config["workload"]["name"] == "retinanet":
+        return outputs
     if config["workload"]["name"] == "lm":
         return functional.cross_entropy(outputs.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum")
     if config["workload"]["name"] == "two-tower":

@@ -55,20 +55,57 @@ def permutation(seed, epoch, size):
     return values.astype(numpy.int64)
 
 
-class Rows:
+KINDS = {"lm": "tokens", "two-tower": "ratings", "retinanet": "images"}  # of the data files of workloads; else vectors
+
+
+def check_kind(path, file, config):
+    kind = file.attrs["kind"]
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    wanted = KINDS.get(config["workload"]["name"], "vectors")
+    if kind != wanted:
+        raise DataProblem(f"data.path = {path} is of kind {kind}; this workload reads {wanted}")
+    return kind
+
+
+def open_rows(config):
+    path = config["data"]["path"]
+    if not path:
+        raise DataProblem("data.path = \"\": synthetic rows are made inside shardmark; name a data file that both sides read "
+                          "(scripts/prepare_data.py makes them)")
+    return (Pictures if config["workload"]["name"] == "retinanet" else Rows)(config)
+
+
+class Ordered:
+    """The order of a file's rows. Its heirs set num_rows, length, targets_of_row and tokens_of_row."""
+
+    def __init__(self, config):
+        self.shuffle, self.seed = config["data"]["shuffle"], config["data"]["seed"]
+
+    def plan(self, num_steps, global_batch):
+        """Rows of every step's global batch, (steps, global_batch), -1 where the last batch of an epoch is filled up."""
+        steps_per_epoch = -(-self.num_rows // global_batch)
+        epochs = []
+        for epoch in range(-(-num_steps // steps_per_epoch)):
+            order = permutation(self.seed, epoch, self.num_rows) if self.shuffle else numpy.arange(self.num_rows)
+            fillers = numpy.full(steps_per_epoch * global_batch - self.num_rows, -1)
+            epochs.append(numpy.concatenate((order, fillers)).reshape(steps_per_epoch, global_batch))
+        return numpy.concatenate(epochs)[:num_steps]
+
+    def count_tokens(self, rows):
+        return sum(self.tokens_of_row[row] for row in rows if row >= 0)
+
+    def count_targets(self, rows):
+        return sum(self.targets_of_row[row] for row in rows if row >= 0)
+
+
+class Rows(Ordered):
     """inputs, targets: one tensor each, with a filler row at index -1."""
 
     def __init__(self, config):
+        super().__init__(config)
         path = config["data"]["path"]
-        if not path:
-            raise DataProblem("data.path = \"\": synthetic rows are made inside shardmark; name a data file that both sides read "
-                              "(scripts/prepare_data.py makes them)")
         with h5py.File(path) as file:
-            kind = file.attrs["kind"]
-            kind = kind.decode() if isinstance(kind, bytes) else kind
-            wanted = {"lm": "tokens", "two-tower": "ratings"}.get(config["workload"]["name"], "vectors")
-            if kind != wanted:
-                raise DataProblem(f"data.path = {path} is of kind {kind}; this workload reads {wanted}")
+            kind = check_kind(path, file, config)
             if "segment_ids" in file:
                 raise DataProblem(f"data.path = {path} holds packed rows; peers train on unpacked ones only")
             if kind == "ratings":
@@ -93,20 +130,40 @@ class Rows:
         filler = torch.full_like(targets[:1], float("nan") if targets.is_floating_point() else IGNORED)
         self.inputs = torch.cat((inputs, torch.zeros_like(inputs[:1])))
         self.targets = torch.cat((targets, filler))
-        self.shuffle, self.seed = config["data"]["shuffle"], config["data"]["seed"]
+
+    def batch(self, rows, device):
+        """(inputs, targets) on the device."""
+        mine = torch.from_numpy(rows)
+        return self.inputs[mine].to(device, non_blocking=True), self.targets[mine].to(device, non_blocking=True)
+
+
+class Pictures(Ordered):
+    """A file of kind "images"; a batch is (pictures, their boxes and labels) as torchvision's detectors take them."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.path = config["data"]["path"]
+        with h5py.File(self.path) as file:
+            check_kind(self.path, file, config)
+            pixels, self.images, starts = file["pixels"][:], file["images"][:], file["box_start"][:].tolist()
+            boxes, labels = torch.from_numpy(file["boxes"][:]), torch.from_numpy(file["box_labels"][:]).long()
+        self.pixels = torch.from_numpy(pixels)
+        self.boxes = [{"boxes": boxes[first:last], "labels": labels[first:last]} for first, last in zip(starts, starts[1:])]
+        self.num_rows, self.length = len(self.images), 0
+        self.targets_of_row, self.tokens_of_row = [1] * self.num_rows, [0] * self.num_rows
 
     def plan(self, num_steps, global_batch):
-        """Rows of every step's global batch, (steps, global_batch), -1 where the last batch of an epoch is filled up."""
-        steps_per_epoch = -(-self.num_rows // global_batch)
-        epochs = []
-        for epoch in range(-(-num_steps // steps_per_epoch)):
-            order = permutation(self.seed, epoch, self.num_rows) if self.shuffle else numpy.arange(self.num_rows)
-            fillers = numpy.full(steps_per_epoch * global_batch - self.num_rows, -1)
-            epochs.append(numpy.concatenate((order, fillers)).reshape(steps_per_epoch, global_batch))
-        return numpy.concatenate(epochs)[:num_steps]
+        made = super().plan(num_steps, global_batch)
+        if (made < 0).any():
+            raise DataProblem(f"{self.path} has {self.num_rows} pictures, which batches of {global_batch} do not divide: peers train "
+                              "on whole batches of pictures only")
+        return made
 
-    def count_tokens(self, rows):
-        return sum(self.tokens_of_row[row] for row in rows if row >= 0)
-
-    def count_targets(self, rows):
-        return sum(self.targets_of_row[row] for row in rows if row >= 0)
+    def batch(self, rows, device):
+        pictures = []
+        for row in rows:
+            offset, height, width = (int(self.images[row][name]) for name in ("offset", "height", "width"))
+            picture = self.pixels[offset:offset + height * width * 3].view(height, width, 3).permute(2, 0, 1)
+            pictures.append(picture.to(device).float().div_(255))
+        targets = [{name: value.to(device) for name, value in self.boxes[row].items()} for row in rows]
+        return (pictures, targets), None

@@ -108,9 +108,7 @@ class Loop:
             if timed_step >= 0 and timed_step % measure["steps"] == 0:
                 end = self.end_block()
             start = clock()
-            mine = self.torch.from_numpy(self.plan[step, share])
-            inputs = self.rows.inputs[mine].to(self.device, non_blocking=True)
-            targets = self.rows.targets[mine].to(self.device, non_blocking=True)
+            inputs, targets = self.rows.batch(self.plan[step, share], self.device)
             data = clock()
             loss = loss_sum(self.config, self.technique.forward(inputs), targets)
             forward = clock()
@@ -245,14 +243,14 @@ def train_in_world(arguments, torch, place, device):
     import weights
     from models import make_model
     from problem import DataProblem
-    from rows import Rows
+    from rows import open_rows
     from techniques import TECHNIQUES
     rank, size = place[:2]
     text = agree(torch, rank, lambda: settings.ask_program(arguments.case, arguments.technique, arguments.set))
     config, key_rows, config_text = settings.parse(text)
     agree(torch, rank, lambda: settings.check_output(arguments.output, config))
     batch = settings.check(config, size)
-    rows = Rows(config)
+    rows = open_rows(config)
     torch.manual_seed(config["numerics"]["seed"])
     model = make_model(config, rows)
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reads model.safetensors of a folder into a model: fp32 tensors under the names that shardmark exports."""
+"""Reads model.safetensors of a folder into a model: fp32 parameters and buffers under the names that shardmark exports."""
 
 import json
 import pathlib
@@ -10,25 +10,29 @@ import torch
 from problem import DataProblem
 
 
+DTYPES = {"F32": "<f4", "I64": "<i8"}  # whole numbers are counters among the buffers
+
+
 def read_safetensors(path):
-    raw = pathlib.Path(path).read_bytes()
+    """Tensors by name, views of the file's bytes, and these bytes."""
+    raw = bytearray(pathlib.Path(path).read_bytes())
     (header_bytes,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + header_bytes])
     header.pop("__metadata__", None)
     tensors = {}
     for name, entry in header.items():
-        if entry["dtype"] != "F32":
+        if entry["dtype"] not in DTYPES:
             raise DataProblem(f"{path}: tensor {name} is {entry['dtype']}; peers read F32 (export with precision.parameters = fp32)")
         begin, end = (8 + header_bytes + offset for offset in entry["data_offsets"])
-        tensors[name] = numpy.frombuffer(raw[begin:end], dtype="<f4").reshape(entry["shape"])
-    return tensors
+        tensors[name] = numpy.frombuffer(memoryview(raw)[begin:end], dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors, raw
 
 
 def load(model, folder):
-    """Every parameter of the model, once if tied, and nothing else, or DataProblem."""
+    """Every parameter and buffer of the model, once if tied, and nothing else, or DataProblem."""
     path = pathlib.Path(folder) / "model.safetensors"
-    stored = read_safetensors(path)
-    wanted = dict(model.named_parameters())  # tied ones once, under the first name
+    stored, _ = read_safetensors(path)
+    wanted = {**dict(model.named_parameters()), **dict(model.named_buffers())}  # tied ones once, under the first name
     problems = [f"tensor {name} is missing" for name in wanted if name not in stored]
     problems += [f"tensor {name} is not one of this model's" for name in stored if name not in wanted]
     problems += [f"tensor {name} is {list(stored[name].shape)}, the model needs {list(wanted[name].shape)}"

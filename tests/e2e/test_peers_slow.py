@@ -86,3 +86,17 @@ def test_measuring_script_works_from_end_to_end(tmp_path):
     assert "cores" in lines[0] and "mean nothing" in lines[2]
     names = sorted(path.name for path in (tmp_path / "both").iterdir())
     assert names == [f"round0-lm10m-tiny-{technique}-{side}.h5" for technique in ("ddp", "fsdp") for side in ("ours", "peer")]
+
+
+def test_detector_gives_torchvisions_losses(tmp_path):
+    peer_python("--torchvision")
+    done = subprocess.run([sys.executable, PEERS / "measure.py", "--quick", "--cells", "retinanet-mini:ddp,retinanet-mini:fsdp",
+                           "-o", tmp_path / "out.csv"], capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(line for line in (tmp_path / "out.csv").read_text().splitlines() if not line.startswith("#")))
+    assert [(row["technique"], row["losses"]) for row in rows] == [("ddp", "agree"), ("fsdp", "agree")]
+
+
+def test_setup_names_unknown_options():
+    done = subprocess.run([PEERS / "setup.sh", "--torch"], capture_output=True, text=True)
+    assert done.returncode == 2 and "--torchvision" in done.stderr
