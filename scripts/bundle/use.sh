@@ -90,16 +90,19 @@ find_what_the_bundle_lacks() {
   choose_mpi
 }
 
+# The libraries of an earlier bundle go only once this one is known to be whole.
 unpack() {
   local part
-  rm -rf "$parts" "$prefix"
-  mkdir -p "$parts" "$prefix"
+  rm -rf "$parts"
+  mkdir -p "$parts"
   if ! tar -xf "$bundle" -C "$parts" --strip-components=1 2>"$deps/bundle.log" || [[ ! -e $parts/SHA256SUMS ]]; then
     need "the bundle: $bundle is cut or no tar of make bundle (log: $deps/bundle.log); copy it anew"
   elif ! (cd "$parts" && sha256sum --quiet -c SHA256SUMS) >"$deps/bundle.log" 2>&1; then
     need "the bundle: $(head -n 1 "$deps/bundle.log"): $bundle was cut or changed; copy it anew"
   fi
   stop_if_missing
+  rm -rf "$deps/bundle.stamp" "$prefix"
+  mkdir -p "$prefix"
   for part in "$parts"/*.tar.xz; do
     tar -xJf "$part" -C "$parts"
     rm "$part"
@@ -119,7 +122,6 @@ find_what_the_bundle_lacks
 stop_if_missing
 stamp="bundle $(sha256sum <"$bundle") $(cat "$here/bundle/libraries.sh" | cksum) $("$(compiler)" -dumpfullversion)"
 if [[ $(cat "$deps/bundle.stamp" 2>/dev/null) != "$stamp" || ! -x $prefix/bin/cmake ]]; then
-  rm -f "$deps/bundle.stamp"
   unpack
   say "building the small libraries into $prefix with $jobs jobs"
   build_libraries

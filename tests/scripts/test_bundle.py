@@ -218,6 +218,17 @@ def test_a_cut_bundle_and_one_that_is_none_are_refused(tmp_path, tools, torch_di
     assert code == 2 and "there is no file" in text
 
 
+def test_a_refused_bundle_leaves_what_an_earlier_one_built(tmp_path, tools, torch_dir):
+    with_compiler(tools)
+    bundle = small_bundle(tmp_path)
+    assert use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir))[0] == 0
+    (tmp_path / "no.tar").write_text("text")
+    assert use(tmp_path, tools, tmp_path / "no.tar", Torch_DIR=str(torch_dir))[0] == 5
+    assert (tmp_path / "deps/prefix/bin/cmake").exists()
+    code, text = use(tmp_path, tools, bundle, Torch_DIR=str(torch_dir))
+    assert code == 0 and "building" not in text
+
+
 def test_libraries_are_built_once_and_env_names_them(tmp_path, tools, torch_dir):
     with_compiler(tools)
     bundle = small_bundle(tmp_path)
