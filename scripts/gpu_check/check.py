@@ -244,6 +244,10 @@ def parse(arguments):
         parser.error(f"--bundle: there is no file {options.bundle}; make bundle packs one where there is a network")
     if options.limit < 2 * RESERVE_S:
         parser.error(f"--limit: {options.limit:g} s are too few; at least {2 * RESERVE_S}")
+    if options.plan.suffix != ".py" or not options.plan.is_file():
+        parser.error(f"--plan: {options.plan} is no Python file; scripts/gpu_check/plan.py is an example")
+    if options.out.exists() and not options.out.is_dir():
+        parser.error(f"--out: {options.out} is no folder; name one, or what does not exist yet")
     options.out = options.out.resolve()
     options.bundle = options.bundle and options.bundle.resolve()
     return options

@@ -144,7 +144,10 @@ def test_skips_alone_are_no_failure_and_a_rehearsal_is_called_one(tmp_path, chec
 
 
 @pytest.mark.parametrize("arguments, said", [(["--rehearsal"], "--rehearsal"), (["--limit", "3"], "at least 16"),
-                                             (["--limit", "soon"], "soon"), (["--bundle", "/no/file.tar"], "make bundle")])
+                                             (["--limit", "soon"], "soon"), (["--bundle", "/no/file.tar"], "make bundle"),
+                                             (["--plan", "/no/plan.py"], "is no Python file"),
+                                             (["--plan", str(SOURCE / "README.md")], "is no Python file"),
+                                             (["--out", str(SOURCE / "README.md")], "is no folder")])
 def test_wrong_options_are_refused(tmp_path, check, arguments, said):
     code, _, errors = check([], *arguments)
     assert code == 2 and said in errors
