@@ -56,7 +56,27 @@ base::FaultPlan faults_of_comm() {
                     "slow in phase comm, and what a record's writer plants in phase record",
                     faults.text()));
   }
+  if (fault.kind == base::FaultKind::bitflip &&
+      !std::ranges::all_of(fault.value, [](char c) { return c >= '0' && c <= '9'; })) {
+    throw base::ConfigError(
+        fmt::format("SHARDMARK_FAULT = \"{}\": a bit is flipped in the received element of a number from 0 up", faults.text()));
+  }
   return faults;
+}
+
+/// Throws ConfigError for a fault that would pass for survived because its rank or row is not there.
+void require_place_of_fault(const base::FaultPlan& faults, int ranks, std::size_t rows) {
+  if (faults.text().empty()) {
+    return;
+  }
+  const auto fault = base::parse_fault(faults.text());
+  if (fault.world_rank >= ranks) {
+    throw base::ConfigError(fmt::format("SHARDMARK_FAULT = \"{}\": the last of the ranks is {}", faults.text(), ranks - 1));
+  }
+  if (fault.phase == base::FaultPhase::comm && fault.step >= static_cast<std::int64_t>(rows)) {
+    throw base::ConfigError(fmt::format("SHARDMARK_FAULT = \"{}\": its step is a row here, and the last of the rows is {}",
+                                        faults.text(), rows - 1));
+  }
 }
 
 /// Where rows go, on rank 0: to the terminal, and to the file of -o.
@@ -191,6 +211,7 @@ class Measurement {
       split = split_world(world_, stack.undecorated(), options_.group, group);
       cases = bench::make_cases(options_, group.communicator->size());
       largest = std::ranges::max(cases, {}, &bench::Case::message_bytes).message_bytes();
+      require_place_of_fault(faults_, world_.size(), cases.size());
     }
     require_memory(world_, device, stack.backend(), largest);
     warn(group);

@@ -229,6 +229,10 @@ def test_faults_that_nobody_plants_are_refused(program):
     assert done.returncode == 2 and "plants bitflip, kill" in done.stderr
     done = program.ranks(2, "run", "mlp", "-o", program.folder / "run.h5", env={"SHARDMARK_FAULT": "0:comm:0:bitflip"})
     assert done.returncode == 2 and "by `shardmark comm` alone" in done.stderr
+    for fault, words in (("0:comm:0:bitflip:-1", "from 0 up"), ("0:comm:0:bitflip:two", "from 0 up"),
+                         ("2:comm:0:bitflip", "the last of the ranks is 1"), ("0:comm:1:kill", "the last of the rows is 0")):
+        done = program.ranks(2, "comm", "--op", "barrier", env={"SHARDMARK_FAULT": fault})
+        assert done.returncode == 2 and done.stderr.count(words) == 1 and done.stdout == "", (fault, done.stderr)
 
 
 def test_a_silent_rank_ends_the_job_at_its_deadline(program):
