@@ -28,8 +28,9 @@ class Deadline {
   double before_s_;
 };
 
-device::Poll init_poll(world::World& world, const char* what) {
-  return [&world, what, started_s = base::now_s()](std::int64_t turn) {
+device::Poll init_poll(world::World& world, NcclFamily& family, const char* what) {
+  return [&world, &family, what, started_s = base::now_s()](std::int64_t turn) {
+    family.give_sign();
     world.poll(turn, started_s, {.operation = what, .purpose = "control"});
   };
 }
@@ -48,7 +49,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host, world::Wo
       init_deadline_s_(init_deadline_s) {
   make_stream();
   const Deadline deadline(world_, init_deadline_s_);
-  handle_ = std::make_unique<NcclHandle>(*host_, who(), init_poll(world_, "nccl_init"));
+  handle_ = std::make_unique<NcclHandle>(*host_, who(), init_poll(world_, *family_, "nccl_init"));
   join_family();
 }
 
@@ -61,7 +62,8 @@ NcclCommunicator::NcclCommunicator(Parts parts, NcclCommunicator& parent, int co
       init_deadline_s_(parent.init_deadline_s_) {
   make_stream();
   const Deadline deadline(world_, init_deadline_s_);
-  handle_ = std::make_unique<NcclHandle>(*parent.handle_, color, parent.rank(), who(), init_poll(world_, "nccl_split"));
+  handle_ =
+      std::make_unique<NcclHandle>(*parent.handle_, color, parent.rank(), who(), init_poll(world_, *family_, "nccl_split"));
   join_family();
 }
 
@@ -105,6 +107,7 @@ void NcclCommunicator::guarded(const Step& step) {
 
 void NcclCommunicator::poll(std::int64_t turn) {
   if (turn % kTurnsPerLook == 0) {
+    family_->give_sign();
     family_->check_async();
   }
   world_.poll(turn, wait_started_s_, wait_info(waited_, waited_ticket_));
@@ -144,11 +147,9 @@ Ticket NcclCommunicator::start(const Collective& collective) {
       host_->wait(host_->start(collective));
     } else {
       waited_ = collective;
-      if (!together_ || num_together_ == 0) {
-        handle_->check_async();
-        device_.compute().record(*ready_);
-        stream_->wait(*ready_, {});
-      }
+      handle_->check_async();
+      device_.compute().record(*ready_);
+      stream_->wait(*ready_, {});
       enqueue(collective);
       flight.done = take_event();
       if (!together_) {

@@ -25,13 +25,14 @@ NcclFamily::NcclFamily(device::Device& device, double deadline_s)
     : device_(device),
       left_s_(base::now_s()),
       deadline_s_(deadline_s),
+      sign_s_(left_s_),
       watcher_([this](const std::stop_token& stopping) { watch(stopping); }) {}
 
 NcclFamily::~NcclFamily() = default;
 
 NcclFamily::Visit::Visit(NcclFamily& family, const std::string& name, double deadline_s)
-    : family_(family), lock_(family.mutex_) {
-  family_.deadline_s_ = deadline_s;
+    : family_(family), lock_(family.enter()) {
+  family_.deadline_s_.store(deadline_s);
   family_.left_s_ = base::now_s();  // it came, even if it is sent away below
   if (family_.trouble_) {
     const auto& [code, words] = *family_.trouble_;
@@ -47,13 +48,22 @@ NcclFamily::Visit::~Visit() {
   family_.left_s_ = base::now_s();
 }
 
+std::unique_lock<std::recursive_mutex> NcclFamily::enter() {
+  give_sign();
+  return std::unique_lock(mutex_);
+}
+
+void NcclFamily::give_sign() {
+  sign_s_.store(base::now_s());
+}
+
 void NcclFamily::add(NcclMember& member) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter();
   members_.push_back(&member);
 }
 
 void NcclFamily::remove(NcclMember& member) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter();
   std::erase(members_, &member);
 }
 
@@ -72,7 +82,7 @@ void NcclFamily::abort() noexcept {
 }
 
 bool NcclFamily::broken() {
-  const std::lock_guard lock(mutex_);
+  const auto lock = enter();
   return broken_;
 }
 
@@ -87,14 +97,15 @@ std::optional<NcclFamily::Trouble> NcclFamily::look_at(NcclMember& member, doubl
   } catch (const base::Error& error) {  // of NCCL or CUDA
     return Trouble{error.code(), error.what()};
   }
-  if (absent_s <= deadline_s_) {
+  const double deadline_s = deadline_s_.load();
+  if (absent_s <= deadline_s) {
     return std::nullopt;
   }
   return Trouble{base::ExitCode::deadline,
                  fmt::format("{}: {} ({}, {} bytes, number {}) did not end for {:.1f} s (comm.deadline_s = {:g}), and the "
                              "host waited for it inside a call of CUDA",
                              member.who, name_of(member.collective.operation), name_of(member.collective.purpose),
-                             member.collective.message_bytes(), member.ticket, absent_s, deadline_s_)};
+                             member.collective.message_bytes(), member.ticket, absent_s, deadline_s)};
 }
 
 std::optional<NcclFamily::Trouble> NcclFamily::look() {
@@ -107,6 +118,18 @@ std::optional<NcclFamily::Trouble> NcclFamily::look() {
   return std::nullopt;
 }
 
+void NcclFamily::look_from_outside() {
+  const double silent_s = base::now_s() - sign_s_.load();
+  const double deadline_s = deadline_s_.load();
+  if (silent_s > deadline_s + kGrace_s) {
+    base::log_error(
+        fmt::format("the host did not come back for {:.1f} s from a call of NCCL or CUDA that a communicator made "
+                    "(comm.deadline_s = {:g}): this rank ends",
+                    silent_s, deadline_s));
+    std::_Exit(static_cast<int>(base::ExitCode::deadline));
+  }
+}
+
 void NcclFamily::watch(const std::stop_token& stopping) {
   device_.enter_thread();
   std::optional<double> ended_s;
@@ -117,7 +140,8 @@ void NcclFamily::watch(const std::stop_token& stopping) {
     }
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) {
-      continue;  // the host is inside
+      look_from_outside();
+      continue;
     }
     if (!broken_) {
       trouble_ = look();

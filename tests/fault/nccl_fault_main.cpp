@@ -2,7 +2,8 @@
 // names, for tests of how the others end.
 //   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device; or a silent
 // collective that holds the hosts of all ranks in a call which ends with it (held; held_error: one that failed), or never
-// (stuck), or after which the hosts take long to end (held_slow_end).
+// (stuck), or after which the hosts take long to end (held_slow_end); or the hosts follow an event behind a collective that
+// never ends (behind) or failed (behind_error), or whose query, as a call of CUDA, never returns (stuck_inside).
 
 #include <chrono>
 #include <cstdint>
@@ -21,13 +22,29 @@ namespace {
 
 using namespace shardmark;
 
+/// Of a device that a collective holds.
+class Unreached final : public device::Event {
+ public:
+  explicit Unreached(bool holds) : holds_(holds) {}
+  [[nodiscard]] bool complete() override {
+    while (holds_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+ private:
+  bool holds_;
+};
+
 void run(const std::string& fault, world::World& world, double init_deadline_s) {
   const int culprit = fault == "no_id" ? 0 : world.size() - 1;  // rank 0 makes the id
   const bool holds = fault.starts_with("held") || fault == "stuck";
+  const bool follows = fault.starts_with("behind") || fault == "stuck_inside";
   if (world.rank() == culprit && fault != "share_device") {
-    testing::plant_nccl_fault(fault == "held_error" ? testing::NcclFault::async_error
-                              : holds               ? testing::NcclFault::silent
-                                                    : testing::nccl_fault_named(fault),
+    testing::plant_nccl_fault(fault.ends_with("_error") && fault != "async_error" ? testing::NcclFault::async_error
+                              : holds || follows                                  ? testing::NcclFault::silent
+                                                                                  : testing::nccl_fault_named(fault),
                               3);
   }
   const auto device = device::make_host_device(true);
@@ -45,6 +62,10 @@ void run(const std::string& fault, world::World& world, double init_deadline_s) 
         stack.communicator().all_reduce({data.data(), static_cast<std::int64_t>(data.size())}, comm::Purpose::gradient, tag);
     while (holds && tag == 2 && (fault == "stuck" || testing::nccl_calls().aborted == 0)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (follows && tag == 2) {
+      Unreached event(fault == "stuck_inside");
+      stack.communicator().follow(event);
     }
     try {
       pending.wait();

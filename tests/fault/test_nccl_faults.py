@@ -82,6 +82,26 @@ def test_a_call_of_cuda_that_never_returns(tmp_path, ranks):
     assert code == 7 and "does not come back" in errors, errors
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_call_of_cuda_inside_a_communicator_that_never_returns(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "stuck_inside")
+    assert code == 7 and "did not come back for" in errors and "comm.deadline_s = 2" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_host_that_runs_ahead_finds_a_collective_that_never_ends(tmp_path, ranks):
+    code, errors = misbehave(tmp_path, ranks, "behind")
+    assert code == 7 and "all_reduce" in errors and "gradient" in errors, errors
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_host_that_runs_ahead_finds_an_error(tmp_path, ranks):
+    # Later than the test may take: it is not the deadline that ends it.
+    code, errors = misbehave(tmp_path, ranks, "behind_error", deadline_s=600)
+    assert "ncclSystemError" in errors or (code == 7 and "ncclRemoteError" in errors), errors
+    assert code in (1, 7) and (ranks > 1 or code == 1), errors
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_rank_that_leaves(tmp_path, ranks):
     code, errors = misbehave(tmp_path, ranks, "leave")

@@ -94,5 +94,27 @@ TEST(DeferredAhead, TheHostIsNeverMoreThanTwoStepsAhead) {
   device.synchronize([](std::int64_t /*turn*/) {});
 }
 
+TEST(DeferredAhead, TheHostGoesOnWhileAStepIsUnderWay) {
+  ThreadedDevice device;
+  comm::SelfCommunicator self{"self"};
+  train::DeferredSteps steps{device, self, 2, 1};
+  std::atomic<bool> went_on{false};
+  std::atomic<bool> in_time{false};
+  static_cast<void>(steps.begin_step());
+  device.compute([&] {
+    for (int turn = 0; turn < 2000 && !went_on.load(); ++turn) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    in_time = went_on.load();
+  });
+  for (int part = 0; part < 5; ++part) {
+    steps.mark();
+  }
+  static_cast<void>(steps.begin_step());
+  went_on = true;
+  device.synchronize([](std::int64_t /*turn*/) {});
+  EXPECT_TRUE(in_time.load()) << "the second step waited for the end of the first";
+}
+
 }  // namespace
 }  // namespace shardmark::testing

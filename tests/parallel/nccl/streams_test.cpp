@@ -78,6 +78,57 @@ TEST(Streams, AWaitIsForItsOwnCollectiveAndNotForLaterOnes) {
   EXPECT_ON_ALL_RANKS(second == static_cast<float>(test_world().size()));
 }
 
+TEST(Streams, EachOfThoseStartedTogetherWaitsForTheComputationBeforeIt) {
+  ThreadedDevice device;
+  const auto nccl = make_nccl(device);
+  const auto size = static_cast<std::size_t>(nccl->size());
+  const auto mine = static_cast<float>(nccl->rank() + 1);
+  std::int64_t on_host = 1;
+  float one = 0;
+  float other = 0;
+  std::vector<float> ones(size);
+  std::vector<float> others(size);
+  std::vector<float> found;
+  nccl->begin_together();
+  auto host = nccl->all_reduce({&on_host, 1, DType::int64, comm::Place::host}, Purpose::control, 1);
+  device.compute([&] {
+    a_while();
+    one = mine;
+  });
+  auto first = nccl->all_gather({&one, 1}, {ones.data(), nccl->size()}, Purpose::parameter, 2);
+  device.compute([&] {
+    a_while();
+    other = 10 * mine;
+  });
+  auto second = nccl->all_gather({&other, 1}, {others.data(), nccl->size()}, Purpose::parameter, 3);
+  nccl->end_together();
+  host.wait();
+  first.wait();
+  second.wait();
+  device.compute([&] {
+    found = ones;
+    found.insert(found.end(), others.begin(), others.end());
+  });
+  nccl->barrier().wait();
+  for (std::size_t r = 0; r < size; ++r) {
+    EXPECT_ON_ALL_RANKS(found[r] == static_cast<float>(r + 1) && found[size + r] == static_cast<float>(10 * (r + 1)))
+        << "rank " << r << ": " << found[r] << " and " << found[size + r];
+  }
+}
+
+TEST(NcclFailure, ACommunicatorGivenUpWithWorkUnderWayIsAborted) {
+  const auto before = nccl_calls();
+  const auto device = device::make_host_device(true);
+  float value = 1;
+  {
+    const auto nccl = make_nccl(*device);
+    static_cast<void>(nccl->all_reduce({&value, 1}, Purpose::gradient, 1));
+  }
+  EXPECT_EQ(nccl_calls().aborted - before.aborted, 1);
+  EXPECT_EQ(nccl_calls().live, before.live);
+  test_world().barrier();
+}
+
 TEST(NcclFailure, AbortsTheWholeFamilyOnceAndLeavesNothing) {
   const auto before = nccl_calls();
   const auto device = device::make_host_device(true);
