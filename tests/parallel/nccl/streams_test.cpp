@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "comm/checking_communicator.hpp"
 #include "comm/counting_communicator.hpp"
 #include "comm/nccl_error.hpp"
 #include "tests/parallel/nccl/fixture.hpp"
@@ -85,9 +86,11 @@ TEST(Streams, EachOfThoseStartedTogetherWaitsForTheComputationBeforeIt) {
   const auto mine = static_cast<float>(nccl->rank() + 1);
   std::int64_t on_host = 1;
   float one = 0;
-  float other = 0;
+  // Takes long enough that an end which is not waited for shows.
+  constexpr std::size_t kMany = 300'000;
+  std::vector<float> other(kMany);
   std::vector<float> ones(size);
-  std::vector<float> others(size);
+  std::vector<float> others(size * kMany);
   std::vector<float> found;
   nccl->begin_together();
   auto host = nccl->all_reduce({&on_host, 1, DType::int64, comm::Place::host}, Purpose::control, 1);
@@ -98,22 +101,54 @@ TEST(Streams, EachOfThoseStartedTogetherWaitsForTheComputationBeforeIt) {
   auto first = nccl->all_gather({&one, 1}, {ones.data(), nccl->size()}, Purpose::parameter, 2);
   device.compute([&] {
     a_while();
-    other = 10 * mine;
+    other.back() = 10 * mine;
   });
-  auto second = nccl->all_gather({&other, 1}, {others.data(), nccl->size()}, Purpose::parameter, 3);
+  auto second = nccl->all_gather({other.data(), kMany}, {others.data(), nccl->size() * static_cast<std::int64_t>(kMany)},
+                                 Purpose::parameter, 3);
   nccl->end_together();
   host.wait();
   first.wait();
   second.wait();
   device.compute([&] {
     found = ones;
-    found.insert(found.end(), others.begin(), others.end());
+    for (std::size_t r = 1; r <= size; ++r) {
+      found.push_back(others[r * kMany - 1]);
+    }
   });
   nccl->barrier().wait();
   for (std::size_t r = 0; r < size; ++r) {
     EXPECT_ON_ALL_RANKS(found[r] == static_cast<float>(r + 1) && found[size + r] == static_cast<float>(10 * (r + 1)))
         << "rank " << r << ": " << found[r] << " and " << found[size + r];
   }
+}
+
+/// Else two devices could wait for each other: what one starts first waits for what the other starts last.
+TEST(Checked, WhatIsAgreedOnEarlierWaitsForWhatWasStartedBefore) {
+  if (test_world().size() == 1) {
+    GTEST_SKIP() << "one rank agrees with itself at once";
+  }
+  const auto device = device::make_host_device(true);
+  comm::CheckingCommunicator all(make_nccl(*device), comm::CommHandle::duplicate(test_world()), {true, nullptr});
+  const auto alone = all.split(test_world().rank(), "alone");
+  float first = 1;
+  float second = 1;
+  if (test_world().rank() != 0) {
+    test_world().barrier();  // until rank 0 has looked, the others do not agree on the first
+  }
+  auto one = all.all_reduce({&first, 1}, Purpose::gradient, 1);
+  auto two = alone->all_reduce({&second, 1}, Purpose::gradient, 2);
+  bool passed_by = false;
+  if (test_world().rank() == 0) {
+    const double until_s = base::now_s() + 0.1;
+    while (!passed_by && base::now_s() < until_s) {
+      passed_by = two.done();
+    }
+    test_world().barrier();
+  }
+  one.wait();
+  two.wait();
+  EXPECT_ON_ALL_RANKS(!passed_by);
+  EXPECT_ON_ALL_RANKS(first == static_cast<float>(test_world().size()) && second == 1);
 }
 
 TEST(NcclFailure, ACommunicatorGivenUpWithWorkUnderWayIsAborted) {
