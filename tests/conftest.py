@@ -98,6 +98,14 @@ def read_safetensors(path):
     return tensors
 
 
+def write_tokens(path, input_ids, labels, **others):
+    with h5py.File(path, "w") as file:
+        file.attrs["kind"] = "tokens"
+        file.attrs["schema_version"] = 1
+        for name, values in {"input_ids": input_ids, "labels": labels, **others}.items():
+            file[name] = numpy.asarray(values, dtype=numpy.int32)
+
+
 def write_safetensors(path, tensors):
     header, offset = {}, 0
     for name, values in tensors.items():

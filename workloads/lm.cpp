@@ -58,12 +58,33 @@ void check(const config::RunConfig& config) {
   if (model.head_dim % 2 != 0) {
     problems.push_back(fmt::format("model.head_dim = {}: rotary positions need an even width", model.head_dim));
   }
+  if (const auto& scaling = model.rope_scaling; scaling.rope_type == "llama3") {
+    if (scaling.factor < 1 || scaling.original_max_position_embeddings < 1 ||
+        scaling.high_freq_factor <= scaling.low_freq_factor) {
+      problems.push_back(fmt::format(
+          "model.rope_scaling: factor = {}, low_freq_factor = {}, high_freq_factor = {}, original_max_position_embeddings = "
+          "{}: "
+          "llama3 needs a factor and a length of at least 1, and a high_freq_factor above low_freq_factor",
+          scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_max_position_embeddings));
+    }
+  }
   if (model.dropout != 0) {
     problems.push_back(fmt::format("model.dropout = {}: the Llama architecture has none; 0 is accepted", model.dropout));
   }
   if (!problems.empty()) {
     throw base::ConfigError(std::move(problems));
   }
+}
+
+torch::Tensor frequencies(const config::ModelSection& model, std::int64_t head_dim) {
+  const torch::Tensor plain = model::rotary_frequencies(model.rope_theta, head_dim);
+  const auto& scaling = model.rope_scaling;
+  return scaling.rope_type == "llama3"
+             ? model::llama3_frequencies(plain, {.factor = scaling.factor,
+                                                 .low_turns = scaling.low_freq_factor,
+                                                 .high_turns = scaling.high_freq_factor,
+                                                 .original_length = scaling.original_max_position_embeddings})
+             : plain;
 }
 
 class LanguageModel final : public train::Workload {
@@ -73,7 +94,7 @@ class LanguageModel final : public train::Workload {
         layers_(config_.num_hidden_layers),
         attention_width_(config_.num_attention_heads * config_.head_dim),
         checkpointing_(config.model.activation_checkpointing),
-        model_(parameters_, config_, model::rotary_frequencies(config.model.rope_theta, config_.head_dim)) {
+        model_(parameters_, config_, frequencies(config.model, config_.head_dim)) {
     parameters_.set_checkpointing(checkpointing_);
     training_ = open(config.data, config.data.path, static_cast<std::uint64_t>(config.data.seed));
     if (!config.data.eval_path.empty()) {

@@ -33,6 +33,7 @@
 #include "train/stop_request.hpp"
 #include "train/strategy_options.hpp"
 #include "train/trainer.hpp"
+#include "weights/config_copy.hpp"
 #include "workloads/table.hpp"
 
 namespace shardmark::app {
@@ -211,6 +212,9 @@ class Session {
     const std::string path = config_.checkpoint.export_folder + "/model.safetensors";
     if (world_.rank() == 0) {
       train::write_tensors(path, tensors);
+      if (!config_.model.checkpoint.empty()) {
+        weights::copy_config(config_.model.checkpoint, config_.checkpoint.export_folder, "float32");
+      }
       save_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
     }
     save_s_ = base::now_s() - start;

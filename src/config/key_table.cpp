@@ -87,7 +87,9 @@ Key unhashed(Key key) {
 std::vector<Key> model_and_data_keys() {
   return {
       text("workload.name", "which reference workload to train: see `shardmark list`", SM_MEMBER(workload.name)),
-      text("model.checkpoint", "folder with model.safetensors to start from; \"\" = random weights from numerics.seed",
+      text("model.checkpoint",
+           "folder to start from: model.safetensors or its index, and for language models config.json, which then gives the "
+           "architecture; \"\" = random weights from numerics.seed",
            SM_MEMBER(model.checkpoint)),
       choice("model.variant", {"classification", "regression", "v1", "v2"},
              "what an MLP is trained for; which RetinaNet: v1 (P6 from P5, L1), v2 (P6 from C5, group norm, GIoU)",
@@ -115,6 +117,17 @@ std::vector<Key> model_and_data_keys() {
              SM_MEMBER(model.head_dim)),
       number("model.rope_theta", {"10000.0", {.low = 0, .high = 1e12, .without_low = true}}, "base of the rotary positions",
              SM_MEMBER(model.rope_theta)),
+      choice("model.rope_scaling.rope_type", {"default", "llama3"},
+             "llama3: frequencies for longer rows than those of the pre-training, by the numbers beside it",
+             SM_MEMBER(model.rope_scaling.rope_type)),
+      number("model.rope_scaling.factor", {"0.0", kAtLeastZero}, "low frequencies are divided by it",
+             SM_MEMBER(model.rope_scaling.factor)),
+      number("model.rope_scaling.low_freq_factor", {"0.0", kAtLeastZero},
+             "turns over the original length below which a frequency is low", SM_MEMBER(model.rope_scaling.low_freq_factor)),
+      number("model.rope_scaling.high_freq_factor", {"0.0", kAtLeastZero},
+             "turns above which a frequency stays; between both it is blended", SM_MEMBER(model.rope_scaling.high_freq_factor)),
+      number("model.rope_scaling.original_max_position_embeddings", {"0", {.low = 0, .high = 1e9}, "tokens"},
+             "length of the pre-training", SM_MEMBER(model.rope_scaling.original_max_position_embeddings)),
       number("model.rms_norm_eps", {"1e-05", kShare}, "added to the mean square in RMSNorm", SM_MEMBER(model.rms_norm_eps)),
       flag("model.tie_word_embeddings", "false", "the head is the embedding", SM_MEMBER(model.tie_word_embeddings)),
       list_of(4, number("model.stages", {"[3.0, 4.0, 6.0, 3.0]", kBlocks},

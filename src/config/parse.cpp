@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/architecture.hpp"
 #include "config/assign.hpp"
 #include "config/combinations.hpp"
 #include "config/keys.hpp"
@@ -66,6 +67,7 @@ class Loader {
     for (const auto& assignment : request_.sets) {
       apply_assignment(assignment);
     }
+    apply_architecture();
     if (request_.technique) {
       set_once("technique.name", *request_.technique, "--technique");
     }
@@ -234,6 +236,25 @@ class Loader {
     if (problem) {
       problems_.push_back(place + ": " + *problem);
       faulty_.insert(key.name);
+    }
+  }
+
+  /// A checkpoint's config.json says what its tensors are: it beats presets and files, and what the command line says against
+  /// it is refused.
+  void apply_architecture() {
+    const std::string path = config_.model.checkpoint + "/config.json";
+    std::error_code failure;
+    if (config_.workload.name != "lm" || config_.model.checkpoint.empty() || !std::filesystem::exists(path, failure)) {
+      return;
+    }
+    for (const auto& [name, value] : read_architecture(path, problems_)) {
+      const Key& key = *find_key(name);
+      const auto given = command_line_.contains(name) ? value_text(key, config_) : "";
+      set(key, value, "file " + path);
+      if (const auto said = value_text(key, config_); !given.empty() && given != said) {
+        problems_.push_back(
+            fmt::format("--set {} = {}: {} says {}; leave it out, or name another model.checkpoint", name, given, path, said));
+      }
     }
   }
 

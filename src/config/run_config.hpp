@@ -43,6 +43,14 @@ struct ModelSection {
   std::int64_t num_key_value_heads = 0;  // 0 = num_attention_heads
   std::int64_t head_dim = 0;             // 0 = hidden_size / num_attention_heads
   double rope_theta = 0;
+  struct RopeScaling {
+    std::string rope_type;  // default, llama3
+    double factor = 0;
+    double low_freq_factor = 0;
+    double high_freq_factor = 0;
+    std::int64_t original_max_position_embeddings = 0;
+  };
+  RopeScaling rope_scaling;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   // Of detectors.

@@ -1,9 +1,9 @@
 #include "model/llama.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.hpp"
+#include "model/linear_cross_entropy.hpp"
 #include "model/unit.hpp"
 
 namespace shardmark::model {
@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::int64_t kRoot = 0;
 constexpr double kInitialDeviation = 0.02;
-// Of fp32 logits that exist at once while no gradient is kept.
-constexpr std::int64_t kLogitBytes = std::int64_t{64} << 20;
 
 }  // namespace
 
@@ -44,6 +42,9 @@ Llama::Llama(ParameterList& list, const LlamaConfig& config, torch::Tensor frequ
   for (Parameter& parameter : list.parameters()) {
     parameter.behind_units = &parameter != embedding_;  // the final norm, and a head that is not the embedding
   }
+  if (config.tie_word_embeddings) {
+    embedding_->also_named = "lm_head.weight";
+  }
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     blocks_.emplace_back(list, "model.layers." + std::to_string(layer), config);
   }
@@ -72,22 +73,12 @@ torch::Tensor Llama::cross_entropy_sum(const torch::Tensor& x_NTC, const torch::
   const std::int64_t length = x_NTC.size(1);
   const torch::Tensor states = x_NTC.slice(1, 0, length - 1).reshape({-1, config_.hidden_size});
   const torch::Tensor wanted = labels_NT.slice(1, 1).reshape(-1);
-  return at::cross_entropy_loss(head(states).to(at::kFloat), wanted, {}, at::Reduction::Sum);
+  return linear_cross_entropy_sum(states, head_->value, wanted, rows_of_a_piece(head_->value));
 }
 
 torch::Tensor Llama::loss_sum(const TokenBatch& batch) const {
   return run_unit(*list_, kRoot, batch.input_ids_NT, [&](const torch::Tensor& input_ids_NT) {
-    const torch::Tensor x_NTC = hidden(input_ids_NT, batch.segment_ids_NT);
-    const std::int64_t rows = x_NTC.size(0);
-    const std::int64_t row_bytes = 4 * x_NTC.size(1) * config_.vocab_size;
-    // Without a graph logits are freed at once, so many rows need not hold all of theirs together.
-    const std::int64_t piece = at::GradMode::is_enabled() ? rows : std::clamp<std::int64_t>(kLogitBytes / row_bytes, 1, rows);
-    torch::Tensor sum = cross_entropy_sum(x_NTC.slice(0, 0, piece), batch.labels_NT.slice(0, 0, piece));
-    for (std::int64_t first = piece; first < rows; first += piece) {
-      const std::int64_t last = std::min(first + piece, rows);
-      sum = sum + cross_entropy_sum(x_NTC.slice(0, first, last), batch.labels_NT.slice(0, first, last));
-    }
-    return sum;
+    return cross_entropy_sum(hidden(input_ids_NT, batch.segment_ids_NT), batch.labels_NT);
   });
 }
 

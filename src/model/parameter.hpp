@@ -37,6 +37,8 @@ struct Parameter {
   /// Of a tensor of the root: used only behind the units that it encloses (a final norm, a head). Backward meets it first, so
   /// while it trains alone the frozen units before it are not visited. Undeclared, a root's tensor counts as used before them.
   bool behind_units = false;
+  /// Another name under which a checkpoint may hold the same values besides (a tied head); "" = none.
+  std::string also_named;
   torch::Tensor value;  // a leaf bound by the strategy
 
   [[nodiscard]] std::int64_t numel() const;

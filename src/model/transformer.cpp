@@ -1,5 +1,7 @@
 #include "model/transformer.hpp"
 
+#include <numbers>
+
 #include "base/error.hpp"
 #include "model/fused.hpp"
 
@@ -35,6 +37,16 @@ torch::Tensor rotary_frequencies(double theta, std::int64_t head_width) {
   SM_CHECK(head_width % 2 == 0, "rotary positions need heads of an even width");
   const torch::Tensor exponents = at::arange(0, head_width, 2, at::kFloat) / static_cast<double>(head_width);
   return 1.0 / at::pow(at::Scalar(theta), exponents);
+}
+
+torch::Tensor llama3_frequencies(const torch::Tensor& plain, const Llama3Scaling& scaling) {
+  SM_CHECK(scaling.original_length > 0 && scaling.high_turns > scaling.low_turns, "no range to blend frequencies in");
+  constexpr double kTurn = 2 * std::numbers::pi;
+  const torch::Tensor turns = static_cast<double>(scaling.original_length) / (kTurn / plain);
+  const torch::Tensor kept = ((turns - scaling.low_turns) / (scaling.high_turns - scaling.low_turns)).clamp(0, 1);
+  const torch::Tensor divided = plain / scaling.factor;
+  // Exact at both ends: 1 x plain + 0 x divided, and the reverse.
+  return kept * plain + (1 - kept) * divided;
 }
 
 AttentionContext causal_context(const torch::Tensor& frequencies, std::int64_t length) {

@@ -37,6 +37,15 @@ class RmsNorm {
 /// theta^(-2i/D) for i < D/2, in fp32 as the public implementation computes them.
 [[nodiscard]] torch::Tensor rotary_frequencies(double theta, std::int64_t head_width);
 
+/// How the Llama 3 models stretch plain frequencies for rows longer than `original_length`.
+struct Llama3Scaling {
+  double factor = 1;
+  double low_turns = 1;   // fewer full turns over the original length: the frequency is divided by `factor`
+  double high_turns = 4;  // more: it stays; between both it is blended linearly in the number of turns
+  std::int64_t original_length = 0;
+};
+[[nodiscard]] torch::Tensor llama3_frequencies(const torch::Tensor& plain, const Llama3Scaling& scaling);
+
 /// What all blocks of one pass share: made of positions and segments alone, no gradient, no parameter.
 struct AttentionContext {
   torch::Tensor cos_TD;    // (T, D), or (N, 1, T, D) where rows have segments

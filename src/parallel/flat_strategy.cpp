@@ -170,18 +170,13 @@ void FlatStrategy::fill_part(FlatGroup& group, const TensorPart& part, const Ini
   const auto& parameter = list_->parameters()[static_cast<std::size_t>(part.index)];
   const bool in_place = group.resting.scalar_type() == at::kFloat && group.where().is_cpu();
   torch::Tensor target = group.resting.narrow(0, part.offset, part.numel);
-  if (initial) {
-    torch::Tensor whole = flat_empty(parameter.numel(), base::DType::fp32, MemoryCategory::other, at::kCPU);
-    if (initial(parameter, {whole.data_ptr<float>(), static_cast<std::size_t>(whole.numel())})) {
-      target.copy_(whole.narrow(0, part.first, part.numel));
-      return;
-    }
+  torch::Tensor values = in_place ? target : flat_empty(part.numel, base::DType::fp32, MemoryCategory::other, at::kCPU);
+  const std::span<float> out(values.data_ptr<float>(), static_cast<std::size_t>(part.numel));
+  if (!initial || !initial(parameter, part.first, out)) {
+    model::fill_initial(out, parameter.init, options_.seed, parameter.name, part.first);
   }
-  torch::Tensor drawn = in_place ? target : flat_empty(part.numel, base::DType::fp32, MemoryCategory::other, at::kCPU);
-  model::fill_initial({drawn.data_ptr<float>(), static_cast<std::size_t>(part.numel)}, parameter.init, options_.seed,
-                      parameter.name, part.first);
   if (!in_place) {
-    target.copy_(drawn);
+    target.copy_(values);
   }
 }
 

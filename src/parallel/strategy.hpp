@@ -50,8 +50,9 @@ struct StrategyOptions {
   std::int64_t shard_group = 0;  // ranks that share one copy; 0 = all
 };
 
-/// First value of one parameter, whole: from a checkpoint. Returns false to use the parameter's own Init.
-using InitialValue = std::function<bool(const model::Parameter&, std::span<float> out)>;
+/// First values of elements [first, first + out.size()) of a flattened parameter: from a checkpoint. Returns false to use the
+/// parameter's own Init.
+using InitialValue = std::function<bool(const model::Parameter&, std::int64_t first, std::span<float> out)>;
 
 /// After all reductions of a step; equal on all ranks.
 struct GradientSummary {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <span>
@@ -13,7 +14,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
-#include "weights/safetensors.hpp"
+#include "weights/checkpoint.hpp"
 
 namespace shardmark::train {
 
@@ -38,37 +39,63 @@ void write_tensors(const std::string& path, const std::vector<parallel::NamedTen
 
 namespace {
 
+constexpr std::size_t kComparedElements = 1 << 20;  // at a time
+
 /// What a tensor of the model may be stored as.
 bool widens_to_fp32(weights::ElementType type) {
   return type == weights::ElementType::f32 || type == weights::ElementType::bf16;
 }
 
-void read_as_fp32(const weights::SafetensorsFile& file, const std::string& name, std::span<float> out) {
-  if (file.at(name).type == weights::ElementType::f32) {
-    file.read_into(name, std::as_writable_bytes(out));
+void read_as_fp32(const weights::Checkpoint::Place& place, std::int64_t first, std::span<float> out) {
+  const std::int64_t begin = first * weights::size_of(place.info->type);
+  if (place.info->type == weights::ElementType::f32) {
+    place.file->read_into(*place.info, std::as_writable_bytes(out), begin);
     return;
   }
-  std::vector<std::uint16_t> halves(out.size());
-  file.read_into(name, std::as_writable_bytes(std::span(halves)));
+  // Into the second half of `out`, from where each moves down to its place: nothing is overwritten before it is read.
+  auto* halves = reinterpret_cast<std::uint16_t*>(out.data()) + out.size();
+  place.file->read_into(*place.info, std::as_writable_bytes(std::span(halves, out.size())), begin);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16U);
+    std::uint16_t half = 0;
+    std::memcpy(&half, halves + i, sizeof half);
+    out[i] = std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16U);
   }
 }
 
-/// A tensor that the model has and a file must hold.
+/// A tensor that the model has and a checkpoint must hold.
 struct Wanted {
   std::string name;
   std::vector<std::int64_t> shape;
 };
 
-std::string problem_of(const weights::SafetensorsFile& file, const Wanted& wanted) {
-  const auto* stored = file.find(wanted.name);
-  if (stored == nullptr) {
-    return fmt::format("{}: tensor {} is missing", file.path(), wanted.name);
+std::string problem_of(const weights::Checkpoint& checkpoint, const Wanted& wanted) {
+  const auto* place = checkpoint.find(wanted.name);
+  if (place == nullptr) {
+    return fmt::format("{}: tensor {} is missing", checkpoint.path(), wanted.name);
   }
-  if (!widens_to_fp32(stored->type) || stored->shape != wanted.shape) {
-    return fmt::format("{}: tensor {} is {} ({}), the model needs F32 or BF16 ({})", file.path(), wanted.name,
-                       weights::name_of(stored->type), fmt::join(stored->shape, ", "), fmt::join(wanted.shape, ", "));
+  if (!widens_to_fp32(place->info->type) || place->info->shape != wanted.shape) {
+    return fmt::format("{}: tensor {} is {} ({}), the model needs F32 or BF16 ({})", place->file->path(), wanted.name,
+                       weights::name_of(place->info->type), fmt::join(place->info->shape, ", "), fmt::join(wanted.shape, ", "));
+  }
+  return {};
+}
+
+/// Where the same values are stored twice, both must be the same, or the model would ignore one of them.
+std::string difference(const weights::Checkpoint& checkpoint, const std::string& name, const std::string& other) {
+  const auto& first = *checkpoint.find(name);
+  const auto& second = *checkpoint.find(other);
+  std::vector<float> ours(kComparedElements);
+  std::vector<float> theirs(kComparedElements);
+  for (std::int64_t begin = 0; begin < first.info->num_elements(); begin += static_cast<std::int64_t>(kComparedElements)) {
+    const auto count = std::min(kComparedElements, static_cast<std::size_t>(first.info->num_elements() - begin));
+    read_as_fp32(first, begin, std::span(ours).first(count));
+    read_as_fp32(second, begin, std::span(theirs).first(count));
+    if (std::memcmp(ours.data(), theirs.data(), count * sizeof(float)) != 0) {
+      return fmt::format(
+          "{}: tensors {} and {} are one in this model and differ here: set model.tie_word_embeddings = false "
+          "(config.json: tie_word_embeddings), or leave {} out",
+          checkpoint.path(), name, other, other);
+    }
   }
   return {};
 }
@@ -78,46 +105,59 @@ bool is_read(const model::NamedBuffer& buffer) {
   return buffer.value.scalar_type() == at::kFloat;
 }
 
+/// What is missing in a checkpoint, of the wrong shape, or of another model.
+std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, const model::ParameterList& list) {
+  std::vector<std::string> problems;
+  std::set<std::string> known;
+  const auto look = [&](const Wanted& wanted) {
+    known.insert(wanted.name);
+    auto problem = problem_of(checkpoint, wanted);
+    const bool good = problem.empty();
+    if (!good) {
+      problems.push_back(std::move(problem));
+    }
+    return good;
+  };
+  for (const auto& parameter : list.parameters()) {
+    const bool twice = !parameter.also_named.empty() && checkpoint.find(parameter.also_named) != nullptr;
+    if (look({parameter.name, parameter.shape}) && twice && look({parameter.also_named, parameter.shape})) {
+      if (auto problem = difference(checkpoint, parameter.name, parameter.also_named); !problem.empty()) {
+        problems.push_back(std::move(problem));
+      }
+    }
+  }
+  for (const auto& buffer : list.buffers()) {
+    known.insert(buffer.name);
+    if (is_read(buffer)) {
+      look({buffer.name, buffer.value.sizes().vec()});
+    }
+  }
+  for (const auto& [name, place] : checkpoint.tensors()) {
+    if (!known.contains(name)) {
+      problems.push_back(fmt::format("{}: tensor {} is not one of this model's", place.file->path(), name));
+    }
+  }
+  return problems;
+}
+
 }  // namespace
 
 parallel::InitialValue open_checkpoint(const std::string& folder, model::ParameterList& list) {
   if (folder.empty()) {
     return {};
   }
-  const auto file = std::make_shared<weights::SafetensorsFile>(folder + "/model.safetensors");
-  std::vector<Wanted> wanted;
-  std::set<std::string> known;
-  for (const auto& parameter : list.parameters()) {
-    wanted.push_back({parameter.name, parameter.shape});
-  }
-  for (const auto& buffer : list.buffers()) {
-    known.insert(buffer.name);
-    if (is_read(buffer)) {
-      wanted.push_back({buffer.name, buffer.value.sizes().vec()});
-    }
-  }
-  std::vector<std::string> problems;
-  for (const auto& tensor : wanted) {
-    known.insert(tensor.name);
-    if (auto problem = problem_of(*file, tensor); !problem.empty()) {
-      problems.push_back(std::move(problem));
-    }
-  }
-  for (const auto& stored : file->tensors()) {
-    if (!known.contains(stored.name)) {
-      problems.push_back(fmt::format("{}: tensor {} is not one of this model's", file->path(), stored.name));
-    }
-  }
-  if (!problems.empty()) {
+  const auto checkpoint = std::make_shared<weights::Checkpoint>(folder);
+  if (auto problems = problems_of(*checkpoint, list); !problems.empty()) {
     throw base::ConfigError(std::move(problems));
   }
   for (auto& buffer : list.buffers()) {
     if (is_read(buffer)) {
-      read_as_fp32(*file, buffer.name, {buffer.value.data_ptr<float>(), static_cast<std::size_t>(buffer.value.numel())});
+      read_as_fp32(*checkpoint->find(buffer.name), 0,
+                   {buffer.value.data_ptr<float>(), static_cast<std::size_t>(buffer.value.numel())});
     }
   }
-  return [file](const model::Parameter& parameter, std::span<float> out) {
-    read_as_fp32(*file, parameter.name, out);
+  return [checkpoint](const model::Parameter& parameter, std::int64_t first, std::span<float> out) {
+    read_as_fp32(*checkpoint->find(parameter.name), first, out);
     return true;
   };
 }

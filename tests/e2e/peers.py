@@ -6,7 +6,7 @@ import sys
 
 import numpy
 import pytest
-from conftest import LAUNCH, SOURCE, Program, losses, write_ratings, write_vectors
+from conftest import LAUNCH, SOURCE, Program, losses, write_ratings, write_tokens, write_vectors
 
 PEERS = SOURCE / "scripts" / "peers"
 sys.path.insert(0, str(PEERS))
@@ -37,7 +37,6 @@ class Case:
         random = numpy.random.default_rng(7)
         data = folder / "rows.h5"
         if preset == "lm10m-tiny":
-            from test_lm import write_tokens
             ids = random.integers(0, 256, (20, 32))
             labels = ids.copy()
             labels[:, 0] = -100

@@ -23,14 +23,6 @@ def text(program):
     return f"data.path={program.folder / 'text.h5'}", f"data.eval_path={program.folder / 'text.eval.h5'}"
 
 
-def write_tokens(path, input_ids, labels, **others):
-    with h5py.File(path, "w") as file:
-        file.attrs["kind"] = "tokens"
-        file.attrs["schema_version"] = 1
-        for name, values in {"input_ids": input_ids, "labels": labels, **others}.items():
-            file[name] = numpy.asarray(values, dtype=numpy.int32)
-
-
 def test_losses_agree_over_rank_counts_and_techniques(program, text):
     alone = losses(program.train(1, "lm10m-tiny", "alone", *STEPS, *text, technique="single"))
     rows = losses(program.train(1, "lm10m-tiny", "rows", *STEPS, *text, "data.micro_batch=1", technique="single"))

@@ -54,6 +54,10 @@ class Fixture:
         numpy.testing.assert_array_less(abs(norms / self.facts["trajectory_grad_norm"] - 1),
                                         self.tolerances["grad_norm_rel_by_step"])
 
+    def expect_loss(self, path, expected, tolerance):
+        """Of a run's first step."""
+        assert abs(losses(path)[0] / expected - 1) <= tolerance
+
     def expect_gradients(self, found):
         """Each tensor, where the fixture has it; else sum and sum of squares, which bound a tensor's error like its norm's."""
         bound = self.tolerances["grad_tensor_rel_l2"]

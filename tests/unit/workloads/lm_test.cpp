@@ -4,6 +4,7 @@
 
 #include "model/unit.hpp"
 #include "tests/support/bound_workload.hpp"
+#include "tests/support/config_folder.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/tokens_writer.hpp"
 #include "workloads/table.hpp"
@@ -38,6 +39,16 @@ struct PassCounter final : model::UnitObserver {
 
 TEST(LanguageModel, HeadsDefaultToTheNamedOnesAndTheirWidthToAnEvenSplit) {
   EXPECT_EQ(make_workload(tiny())->parameters().numel(), 110'912);
+}
+
+TEST(LanguageModel, LlamaPresetsHaveThePublishedCounts) {
+  const std::vector<std::pair<const char*, std::int64_t>> counts{{"llama3.2-1b-sft", 1'235'814'400},
+                                                                 {"llama3.2-1b-sft-mini", 31'201'792},
+                                                                 {"llama3.2-1b-sft-tiny", 135'488},
+                                                                 {"llama3.1-8b-sft", 8'030'261'248}};
+  for (const auto& [preset, count] : counts) {
+    EXPECT_EQ(make_workload(testing::load_preset({}, preset))->parameters().numel(), count) << preset;
+  }
 }
 
 TEST(LanguageModel, AFillerTouchesNeitherTargetsNorLoss) {
