@@ -164,13 +164,22 @@ bool advance(ncclComm& comm, Exchange& exchange) {
   return all;
 }
 
-void run_exchange(ncclComm& comm, Exchange& exchange, bool never_ends, const std::stop_token& stopping) {
+/// What a collective that goes wrong does.
+struct Misdeeds {
+  bool never_ends = false;
+  bool flips_bit = false;
+};
+
+void run_exchange(ncclComm& comm, Exchange& exchange, const Misdeeds& misdeeds, const std::stop_token& stopping) {
   while (!stopping.stop_requested() && !comm.aborted.load()) {
     if (comm.async.load() != ncclSuccess) {
       // As kernels on a device: what an error broke spins on until the abort.
     } else if (comm.shared->failed.load() != 0) {
       comm.async.store(ncclRemoteError);
-    } else if (!never_ends && advance(comm, exchange)) {
+    } else if (!misdeeds.never_ends && advance(comm, exchange)) {
+      if (misdeeds.flips_bit) {
+        *exchange.receives.front().data ^= std::byte{1};
+      }
       if (exchange.finish) {
         exchange.finish();
       }
@@ -191,14 +200,14 @@ ncclResult_t enqueue(ncclComm& comm, cudaStream_t stream, Exchange exchange) {
     comm.shared->failed.store(comm.rank + 1);
     comm.async.store(ncclSystemError);
   }
-  const bool never_ends = due && the_fault == NcclFault::silent;
+  const Misdeeds misdeeds{due && the_fault == NcclFault::silent, due && the_fault == NcclFault::flips_bit};
   if (!std::exchange(comm.connected, true)) {  // as NCCL: at the first use
     log_nccl_paths(comm.rank, comm.size);
   }
   comm.under_way.fetch_add(1);
   reinterpret_cast<shardmark::device::HostStream*>(stream)->enqueue(
-      [&comm, never_ends, shared = std::make_shared<Exchange>(std::move(exchange))](const std::stop_token& stopping) {
-        run_exchange(comm, *shared, never_ends, stopping);
+      [&comm, misdeeds, shared = std::make_shared<Exchange>(std::move(exchange))](const std::stop_token& stopping) {
+        run_exchange(comm, *shared, misdeeds, stopping);
       });
   return ncclSuccess;
 }
@@ -304,8 +313,9 @@ void plant_nccl_fault(NcclFault fault, std::int64_t collective) {
 }
 
 NcclFault nccl_fault_named(const std::string& name) {
-  constexpr std::array<const char*, 10> names{"none",  "init_hangs",    "init_late", "async_error",   "silent",
-                                              "leave", "other_version", "no_id",     "device_in_use", "send_refused"};
+  constexpr std::array<const char*, 11> names{"none",          "init_hangs",   "init_late",     "async_error",
+                                              "silent",        "leave",        "other_version", "no_id",
+                                              "device_in_use", "send_refused", "flips_bit"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (name == names[i]) {
       return static_cast<NcclFault>(i);

@@ -18,7 +18,8 @@ enum class NcclFault : std::uint8_t {
   other_version,  // the loaded library is another than the header's
   no_id,          // ncclGetUniqueId fails
   device_in_use,  // as NCCL answers when two ranks use one device
-  send_refused    // ncclSend fails
+  send_refused,   // ncclSend fails
+  flips_bit       // the lowest bit of what arrives first in the n-th collective
 };
 
 /// Of this rank, for all its communicators; counts from the call on.

@@ -1,5 +1,6 @@
 #pragma once
-// A device that counts what the host asks of it: waits, allocations, streams and events made.
+// A device that counts what the host asks of it: waits, allocations, streams and events made. Under a number of CUDA's it is to
+// callers a device with memory of its own, which they reach by copies alone.
 
 #include <cstdint>
 #include <memory>
@@ -20,9 +21,11 @@ struct DeviceCounts {
 
 class CountingDevice final : public device::Device {
  public:
+  explicit CountingDevice(int cuda_index = -1) : cuda_index_(cuda_index) {}
+
   [[nodiscard]] const DeviceCounts& counts() const { return counts_; }
 
-  [[nodiscard]] int cuda_index() const override { return inner_->cuda_index(); }
+  [[nodiscard]] int cuda_index() const override { return cuda_index_; }
   [[nodiscard]] bool asynchronous() const override { return inner_->asynchronous(); }
   [[nodiscard]] device::Stream& compute() override { return inner_->compute(); }
   [[nodiscard]] std::unique_ptr<device::Stream> make_stream(device::Priority priority) override {
@@ -59,6 +62,7 @@ class CountingDevice final : public device::Device {
   void enter_thread() override { inner_->enter_thread(); }
 
  private:
+  int cuda_index_;
   std::unique_ptr<device::Device> inner_ = device::make_host_device(true);
   DeviceCounts counts_;
 };
