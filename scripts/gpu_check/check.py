@@ -2,7 +2,8 @@
 
 The page (DIR/summary.md, DIR/summary.json) is written after every step; each step's output lies in DIR/logs/NAME.txt, records in
 DIR/records. SIGTERM and SIGINT end the step that runs and finish the page.
-Exit codes: 0 no step failed; 1 one failed, ran out of its time or was stopped; 2 wrong usage; 5 no device (and no --rehearse), or nothing to set up from.
+Exit codes: 0 no step failed; 1 one failed, ran out of its time or was stopped; 2 wrong usage; 5 no device (and no --rehearse), or nothing to
+set up from; a bundle that is cut or none is refused before anything runs.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))
+import bundle as bundles  # noqa: E402
 import facts as machine  # noqa: E402
 import page as pages  # noqa: E402
 
@@ -258,6 +260,10 @@ def main(arguments):
     facts = machine.gather(options.rehearse)
     if not facts["devices"] and not options.rehearse:
         print("gpu_check: nvidia-smi shows no device: run it on a machine with one, or rehearse with --rehearse", file=sys.stderr)
+        return 5
+    fault = options.bundle and bundles.fault_of(options.bundle)
+    if fault:
+        print(f"gpu_check: --bundle: {fault}: copy it anew; nothing was checked", file=sys.stderr)
         return 5
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

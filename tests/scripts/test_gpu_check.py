@@ -1,6 +1,8 @@
 """gpu_check.sh: limits, the page, what is skipped and why, by small plans of shell commands; and the real plan as data."""
 
+import hashlib
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -8,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -191,6 +194,41 @@ def test_with_neither_network_nor_bundle_it_is_refused(tmp_path, monkeypatch, ca
     text = capfd.readouterr().err
     assert "nothing was checked" in text and "--bundle FILE" in text
     assert not (tmp_path / "out/summary.json").exists() and (tmp_path / "calls").read_text() == "set up\n"
+
+
+def packed(path, spoil=lambda name, data: data, leave_out=()):
+    """A tar as make bundle packs it, of one part."""
+    part = os.urandom(3000)
+    files = {"VERSIONS": b"fmt 1\n", "SHA256SUMS": f"{hashlib.sha256(part).hexdigest()}  fmt.tar.xz\n".encode(), "fmt.tar.xz": part}
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in files.items():
+            if name not in leave_out:
+                info = tarfile.TarInfo(f"shardmark-bundle/{name}")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(spoil(name, data)))
+    return path
+
+
+def test_a_whole_bundle_is_taken(tmp_path, check):
+    code, text, errors = check([dict(name="a", limit_s=9, command="true")], "--bundle", packed(tmp_path / "b.tar"))
+    assert code == 0 and "a: passed" in text, errors
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+    return path
+
+
+@pytest.mark.parametrize("make, said", [
+    (lambda path: packed(path, leave_out=["SHA256SUMS"]), "is cut or no tar of make bundle"),
+    (lambda path: packed(path, leave_out=["fmt.tar.xz"]), "was cut or changed (fmt.tar.xz)"),
+    (lambda path: packed(path, lambda name, data: data[:-1] + b"x" if name == "fmt.tar.xz" else data), "was cut or changed (fmt.tar.xz)"),
+    (lambda path: cut(packed(path), 3500), "cut"), (lambda path: cut(packed(path), 100), "is cut or no tar"),
+    (lambda path: cut(packed(path), 0), "is cut or no tar"), (lambda path: path.write_text("no tar at all") and path, "is cut or no tar")])
+def test_a_wrong_bundle_is_refused_before_anything_runs(tmp_path, check, make, said):
+    code, text, errors = check([dict(name="a", limit_s=9, command="true")], "--bundle", make(tmp_path / "b.tar"))
+    assert code == 5 and text == "" and not (tmp_path / "out").exists()
+    assert errors.count("\n") == 1 and said in errors and "copy it anew" in errors and "b.tar" in errors, errors
 
 
 def test_measured_collectives_are_kept_when_the_step_is_cut():
