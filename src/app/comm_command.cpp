@@ -10,20 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "app/bench/faults.hpp"
 #include "app/bench/memory_check.hpp"
+#include "app/bench/output.hpp"
 #include "app/bench/pairs.hpp"
-#include "app/bench/report.hpp"
+#include "app/bench/paths.hpp"
 #include "app/command.hpp"
-#include "app/gather_rows.hpp"
 #include "app/in_world.hpp"
 #include "app/kernel_files.hpp"
 #include "app/run_device.hpp"
-#include "app/run_facts.hpp"
 #include "base/log.hpp"
-#include "base/random.hpp"
 #include "comm/factory.hpp"
 #include "device/cuda_memory.hpp"
-#include "record/writer.hpp"
 #include "train/stop_request.hpp"
 
 namespace shardmark::app {
@@ -31,116 +29,11 @@ namespace {
 
 using bench::CommArguments;
 using bench::CommOptions;
+using bench::Outcome;
+using bench::Output;
 
 constexpr std::int64_t kHostMaxBytes = std::int64_t{16} << 20;
 constexpr std::int64_t kDeviceMaxBytes = std::int64_t{64} << 20;
-/// What rank 0 has to tell in the end.
-struct Outcome {
-  std::int64_t num_rows = 0;
-  std::string verdict;
-  base::ExitCode code = base::ExitCode::good;
-};
-
-/// Throws ConfigError for a fault that nothing here plants.
-base::FaultPlan faults_of_comm() {
-  auto faults = base::FaultPlan::from_environment();
-  if (faults.text().empty()) {
-    return faults;
-  }
-  const auto fault = base::parse_fault(faults.text());
-  const bool planted = fault.phase == base::FaultPhase::record ||
-                       (fault.phase == base::FaultPhase::comm && fault.kind != base::FaultKind::mismatch);
-  if (!planted) {
-    throw base::ConfigError(
-        fmt::format("SHARDMARK_FAULT = \"{}\": `shardmark comm` plants bitflip, kill, stop, exit, throw and "
-                    "slow in phase comm, and what a record's writer plants in phase record",
-                    faults.text()));
-  }
-  if (fault.kind == base::FaultKind::bitflip &&
-      !std::ranges::all_of(fault.value, [](char c) { return c >= '0' && c <= '9'; })) {
-    throw base::ConfigError(
-        fmt::format("SHARDMARK_FAULT = \"{}\": a bit is flipped in the received element of a number from 0 up", faults.text()));
-  }
-  return faults;
-}
-
-/// Throws ConfigError for a fault that would pass for survived because its rank or row is not there.
-void require_place_of_fault(const base::FaultPlan& faults, int ranks, std::size_t rows) {
-  if (faults.text().empty()) {
-    return;
-  }
-  const auto fault = base::parse_fault(faults.text());
-  if (fault.world_rank >= ranks) {
-    throw base::ConfigError(fmt::format("SHARDMARK_FAULT = \"{}\": the last of the ranks is {}", faults.text(), ranks - 1));
-  }
-  if (fault.phase == base::FaultPhase::comm && fault.step >= static_cast<std::int64_t>(rows)) {
-    throw base::ConfigError(fmt::format("SHARDMARK_FAULT = \"{}\": its step is a row here, and the last of the rows is {}",
-                                        faults.text(), rows - 1));
-  }
-}
-
-/// Where rows go, on rank 0: to the terminal, and to the file of -o.
-class Output {
- public:
-  Output(world::World& world, const CommOptions& options, base::FaultPlan& faults, const RunDevice& device,
-         const std::string& backend)
-      : report_(options.format, options.pairs ? analysis::CommView::groups : analysis::CommView::sizes) {
-    if (options.output.empty()) {
-      return;
-    }
-    const auto ranks = gather_rows(world, std::vector{make_rank_row(world, device)});
-    world.collectively("the record", [&] {
-      if (world.rank() != 0) {
-        return;
-      }
-      config::RunConfig config;
-      config.preset = config.workload.name = "comm";
-      config.technique.name = "none";
-      const std::string toml = bench::to_toml(options);
-      auto attributes = make_attributes(config, world);
-      attributes.config_hash = fmt::format("{:016x}", base::hash_text(toml));
-      writer_.emplace(record::WriterOptions{options.output, options.overwrite, &faults}, std::move(attributes), toml,
-                      std::vector<record::ConfigKeyRow>{});
-      writer_->append_ranks(ranks);
-      writer_->append_environment(make_environment(faults.text(), "none", device, backend));
-    });
-  }
-
-  /// On rank 0 alone.
-  void add(const record::CommRow& row) {
-    if (writer_) {
-      writer_->append_comm(std::span(&row, 1));
-    }
-    report_.add(row);
-  }
-  /// The verdict, after the file is whole.
-  void finish(const Outcome& outcome) {
-    const bool good = outcome.code == base::ExitCode::good;
-    close(outcome.code, good ? "" : outcome.verdict);
-    report_.end(outcome.verdict);
-    const auto text = fmt::format("comm: {}: {}", bench::counted(outcome.num_rows, "row"), outcome.verdict);
-    good ? base::log_info(text) : base::log_error(text);
-  }
-  /// After a failure: what is there, with its reason. Does not communicate or throw.
-  void close_failed(base::ExitCode code, const std::string& error) noexcept {
-    try {
-      close(code, error);
-    } catch (const std::exception& other) {
-      base::log_error(other.what());
-    }
-  }
-
- private:
-  void close(base::ExitCode code, const std::string& error) {
-    if (writer_) {
-      writer_->finish(code == base::ExitCode::good ? "complete" : "failed", error, static_cast<int>(code));
-      writer_.reset();
-    }
-  }
-
-  bench::Report report_;
-  std::optional<record::RecordWriter> writer_;
-};
 
 /// The groups of --group, all of one size: a row says how many ranks it is about.
 std::unique_ptr<comm::Communicator> split_world(world::World& world, comm::Communicator& all, bench::GroupKind kind,
@@ -211,12 +104,18 @@ class Measurement {
       split = split_world(world_, stack.undecorated(), options_.group, group);
       cases = bench::make_cases(options_, group.communicator->size());
       largest = std::ranges::max(cases, {}, &bench::Case::message_bytes).message_bytes();
-      require_place_of_fault(faults_, world_.size(), cases.size());
+      bench::require_place_of_fault(faults_, world_.size(), cases.size());
     }
     require_memory(world_, device, stack.backend(), largest);
     warn(group);
     output_.emplace(world_, options_, faults_, device, stack.backend());
-    const auto outcome = options_.pairs ? measure_pairs(stack) : measure_cases(stack, group, cases, largest);
+    auto outcome = options_.pairs ? measure_pairs(stack) : measure_cases(stack, group, cases, largest);
+    const auto sends = [](const auto& one) { return one.operation != comm::Operation::barrier; };
+    bench::judge_paths(world_, stack,
+                       {.allow_slow_path = options_.allow_slow_path,
+                        .measured_world = options_.group == bench::GroupKind::world && std::ranges::any_of(cases, sends),
+                        .writer = output_->writer()},
+                       outcome);
     if (world_.rank() == 0) {
       output_->finish(outcome);
     }
@@ -284,17 +183,21 @@ base::ExitCode run_comm(world::World& world, const CommOptions& options, base::F
     return measurement.run();
   } catch (const std::exception& error) {
     auto& output = measurement.output();
-    // Options are judged alike by all ranks, and what set-up fails on one rank is known to all, with nothing in flight.
-    const bool orderly = !world.failed() && (!output || dynamic_cast<const base::ConfigError*>(&error) != nullptr);
+    const auto code = base::exit_code_of(error);
+    // Before rows such an error is found by all ranks together, with nothing in flight: they can leave in order.
+    const bool found_together =
+        code == base::ExitCode::usage || code == base::ExitCode::io || code == base::ExitCode::environment;
+    const bool orderly =
+        !world.failed() && (output ? dynamic_cast<const base::ConfigError*>(&error) != nullptr : found_together);
     const auto text = bench::in_terms_of_options(error.what());
-    if (world.rank() == 0 || !is_common(error)) {
+    if (world.rank() == 0 || (!orderly && !is_common(error))) {
       base::log_error(text);
     }
     if (output) {
-      output->close_failed(base::exit_code_of(error), text);
+      output->close_failed(code, text);
     }
     if (orderly) {
-      return base::exit_code_of(error);
+      return code;
     }
     end_job(world, error);
   }
@@ -342,10 +245,25 @@ void add_comm_command(CLI::App& program, Action& chosen) {
       "--pairs", a.pairs,
       "name bad pairs of nodes, or of ranks where there is one node: all_reduce in halves, send_receive in pairs");
   command->add_option("--backend", a.backend, "auto (default: nccl on CUDA devices), nccl, mpi");
+  command->add_flag("--allow-slow-path", a.allow_slow_path,
+                    "over NCCL: accept sockets between nodes that have RDMA; else exit 5 after the rows");
   command->add_option("--deadline", a.deadline, "seconds that ranks wait for each other (default 600)");
   command->add_option("--format", a.format, "table (default), json, csv or md");
   command->add_option("-o,--output", a.output, "a record with table /comm");
   command->add_flag("--overwrite", a.overwrite, "replace what is there");
+  for (const auto& [theirs, ours] : {std::pair{"-b", "--min"},
+                                     {"-e", "--max"},
+                                     {"-f", "--factor"},
+                                     {"-n", "--iterations"},
+                                     {"-w", "--warmup"},
+                                     {"-d", "--dtype"}}) {
+    command
+        ->add_option_function<std::string>(theirs,
+                                           [&a, theirs, ours](const std::string& value) {
+                                             a.of_nccl_tests.push_back({theirs, ours, value});
+                                           })
+        ->group("");  // not in the help
+  }
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       CommOptions options;
@@ -353,7 +271,7 @@ void add_comm_command(CLI::App& program, Action& chosen) {
         return in_world(
             [&] {
               options = bench::parse_options(*arguments);
-              return WorldStart{options.deadline_s, options.deadline_s, faults_of_comm()};
+              return WorldStart{options.deadline_s, options.deadline_s, bench::faults_of_comm()};
             },
             [&](world::World& world, base::FaultPlan& faults) { return run_comm(world, options, faults); });
       } catch (const base::DeadlineError& error) {  // of the start

@@ -8,7 +8,6 @@
 
 #include "app/gather_rows.hpp"
 #include "base/log.hpp"
-#include "comm/slow_path.hpp"
 
 namespace shardmark::app {
 namespace {
@@ -65,7 +64,7 @@ void RunTransport::write(record::RecordWriter* writer) const {
   }
 }
 
-std::optional<train::Check> RunTransport::check(bool allow_slow_path) const {
+comm::SlowPathVerdict RunTransport::judge(bool allow_slow_path) const {
   std::vector<TravellingPath> mine;
   for (const auto& path : slow_) {
     mine.push_back({path.from, path.to, path.path, path.detail});
@@ -77,7 +76,11 @@ std::optional<train::Check> RunTransport::check(bool allow_slow_path) const {
       all.push_back(std::move(path));
     }
   }
-  if (const auto verdict = comm::judge_slow_paths(all, allow_slow_path); !verdict.text.empty()) {
+  return comm::judge_slow_paths(all, allow_slow_path);
+}
+
+std::optional<train::Check> RunTransport::check(bool allow_slow_path) const {
+  if (const auto verdict = judge(allow_slow_path); !verdict.text.empty()) {
     base::log_warning(verdict.text);
   }
   const bool one_node = std::ranges::count(nodes_, nodes_.front()) == std::ssize(nodes_);

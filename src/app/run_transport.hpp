@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/factory.hpp"
+#include "comm/slow_path.hpp"
 #include "record/writer.hpp"
 #include "train/trainer.hpp"
 #include "world/world.hpp"
@@ -25,6 +26,8 @@ class RunTransport {
 
   /// All ranks' rows to rank 0's record; `writer` is nullptr elsewhere. Collective. Throws IoError on rank 0 alone.
   void write(record::RecordWriter* writer) const;
+  /// Of all ranks' slow paths, each once. Known on rank 0; no text elsewhere. Collective.
+  [[nodiscard]] comm::SlowPathVerdict judge(bool allow_slow_path) const;
   /// Counts this rank's slow paths; rank 0 names those of all ranks. Collective. Absent where nothing is known, and on a single
   /// node, which has nothing to check.
   [[nodiscard]] std::optional<train::Check> check(bool allow_slow_path) const;

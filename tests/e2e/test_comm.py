@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 
+import h5py
 import numpy
 import pytest
 from conftest import BINARY, LAUNCH, attribute, leftovers, table
@@ -221,7 +222,7 @@ def test_a_backend_that_is_not_there(program):
     if done.returncode == 0:
         pytest.skip("this machine has NCCL and a device for each rank")
     assert done.returncode == 5 and "--backend nccl" in done.stderr and done.stdout == ""
-    assert "comm.backend" not in done.stderr
+    assert "comm.backend" not in done.stderr and done.stderr.count("shardmark: error") == 1, done.stderr
 
 
 def test_faults_that_nobody_plants_are_refused(program):
@@ -338,6 +339,27 @@ def test_the_examples_of_help_work_as_printed(program):
         # Where the example's four ranks have a core each, other load may make a pair look bad.
         assert done.returncode == 0 or (done.returncode == 5 and "--pairs" in arguments), done.stderr
     assert set(table(program.folder / "comm.h5", "comm").operation) == {b"all_reduce", b"all_gather"}
+
+
+def test_options_of_nccl_tests_are_told_by_our_names(program):
+    done = program.ranks(2, "comm", "-b", "8", "-e", "1M", "-f", "2")
+    assert done.returncode == 2 and done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "nccl-tests" in line]
+    ours = [("-b 8", "--min 8"), ("-e 1M", "--max 1M"), ("-f 2", "--factor 2")]
+    assert [all(part in line for part in pair) for line, pair in zip(lines, ours, strict=True)] == [True] * 3, done.stderr
+
+
+def test_what_is_not_accepted_is_told_as_typed(program):
+    done = program.alone("comm", "-z", "8", "--no-such", "1M")
+    assert done.returncode == 2 and "not accepted: -z 8 --no-such 1M;" in done.stderr
+
+
+def test_over_mpi_no_path_is_judged(program):
+    path = program.folder / "plain.h5"
+    _, done = measure(program, 2, "--op", "all_reduce", "--max", "8", "--backend", "mpi", "--allow-slow-path", "-o", path)
+    assert len(table(path, "transport")) == 0 and "RDMA" not in done.stderr
+    with h5py.File(path) as file:
+        assert "allow_slow_path = true" in file["config"][()].decode()
 
 
 @pytest.mark.parametrize("column", ["algbw_gb_s", "busbw_gb_s", "time_p50_s", "time_p99_us", "count", "wrong"])

@@ -43,13 +43,14 @@ std::string names_of(const Values& values) {
   return base::join(names, ", ");
 }
 
-/// "64M", "64MiB", "64m" -> 67108864. Absent if it is no size, or none that an int64 holds.
+/// "64M", "64MiB", "64m", "64mib" -> 67108864. Absent if it is no size, or none that an int64 holds.
 std::optional<std::int64_t> size_of_text(const std::string& text) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, number);
   const std::string_view suffix(result.ptr, static_cast<std::size_t>(end - result.ptr));
-  if (result.ec != std::errc{} || (suffix.size() > 1 && suffix.substr(1) != "iB")) {
+  const auto binary = suffix.size() == 3 && (suffix[1] == 'i' || suffix[1] == 'I') && (suffix[2] == 'B' || suffix[2] == 'b');
+  if (result.ec != std::errc{} || (suffix.size() > 1 && !binary)) {
     return std::nullopt;
   }
   std::int64_t unit = 1;
@@ -84,6 +85,7 @@ class Parser {
       problem(fmt::format("--backend {}: accepted are auto, mpi, nccl", arguments_.backend));
     }
     options.backend = arguments_.backend;
+    options.allow_slow_path = arguments_.allow_slow_path;
     parse_deadline(options);
     parse_places(options);
     options.pairs = arguments_.pairs;
@@ -97,6 +99,9 @@ class Parser {
     }
     options.output = arguments_.output;
     options.overwrite = arguments_.overwrite;
+    for (const auto& [option, ours, value] : arguments_.of_nccl_tests) {
+      problem(fmt::format("{} {}: an option of nccl-tests; here it is {} {}", option, value, ours, value));
+    }
     if (!problems_.empty()) {
       throw base::ConfigError(std::move(problems_));
     }
@@ -212,7 +217,7 @@ std::string toml_list(const Values& values) {
   for (const auto value : values) {
     names.push_back(fmt::format("\"{}\"", name_of(value)));
   }
-  return "[" + base::join(names, ", ") + "]";
+  return fmt::format("[{}]", base::join(names, ", "));
 }
 
 }  // namespace
@@ -228,6 +233,7 @@ std::string in_terms_of_options(std::string text) {
       {std::regex("output\\.path = \"([^\"]*)\""), "-o $1"},
       {std::regex("set output\\.overwrite = true"), "give --overwrite"},
       {std::regex("give this run an output\\.path of its own"), "give another -o"},
+      {std::regex("comm\\.allow_slow_path = true"), "--allow-slow-path"},
       {std::regex("comm\\.(init_)?deadline_s"), "--deadline"}};
   for (const auto& [pattern, option] : kinds) {
     text = std::regex_replace(text, pattern, option);
@@ -239,10 +245,10 @@ std::string to_toml(const CommOptions& options) {
   return fmt::format(
       "[comm_benchmark]\noperations = {}\ndtypes = {}\nreductions = {}\norder = \"{}\"\ngroup = \"{}\"\nmin_bytes = {}\n"
       "max_bytes = {}\nfactor = {}\niterations = {}\nwarmup = {}\nin_place = {}\nout_of_place = {}\npairs = {}\n"
-      "backend = \"{}\"\ndeadline_s = {}\n",
+      "backend = \"{}\"\nallow_slow_path = {}\ndeadline_s = {}\n",
       toml_list(options.operations), toml_list(options.dtypes), toml_list(options.reductions), name_of(options.order),
       name_of(options.group), options.min_bytes, options.max_bytes, options.factor, options.iterations, options.warmup,
-      options.in_place, options.out_of_place, options.pairs, options.backend, options.deadline_s);
+      options.in_place, options.out_of_place, options.pairs, options.backend, options.allow_slow_path, options.deadline_s);
 }
 
 }  // namespace shardmark::app::bench

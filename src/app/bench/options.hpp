@@ -10,6 +10,13 @@
 
 namespace shardmark::app::bench {
 
+/// An option of nccl-tests, what means the same here, and its value.
+struct ForeignOption {
+  std::string option;
+  std::string ours;
+  std::string value;
+};
+
 /// As typed; "" and empty lists: not given, so that --pairs can refuse what it has no use for.
 struct CommArguments {
   std::vector<std::string> operations;
@@ -30,6 +37,8 @@ struct CommArguments {
   bool out_of_place = false;
   bool pairs = false;
   bool overwrite = false;
+  bool allow_slow_path = false;
+  std::vector<ForeignOption> of_nccl_tests;  // refused with a hint
 };
 
 enum class GroupKind : std::uint8_t { world, node, across };
@@ -49,6 +58,7 @@ struct CommOptions {
   bool out_of_place = true;
   bool pairs = false;
   std::string backend = "auto";
+  bool allow_slow_path = false;  // sockets between nodes that have RDMA
   double deadline_s = 600;
   analysis::Format format = analysis::Format::table;
   std::string output;  // "": no file
@@ -58,8 +68,8 @@ struct CommOptions {
 /// Throws ConfigError naming every problem with what is accepted, and for --pairs every option that means nothing to it.
 [[nodiscard]] CommOptions parse_options(const CommArguments& arguments);
 
-/// An error's text in which keys of `run` (comm.deadline_s, comm.backend, output.path, output.overwrite) are named as the
-/// options of `comm` that stand for them.
+/// An error's text in which keys of `run` (comm.deadline_s, comm.backend, comm.allow_slow_path, output.path, output.overwrite)
+/// are named as the options of `comm` that stand for them.
 [[nodiscard]] std::string in_terms_of_options(std::string text);
 
 /// The options in effect as TOML, for a record.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -14,10 +15,13 @@
 #include "app/bench/loop.hpp"
 #include "app/bench/measure.hpp"
 #include "app/bench/pairs.hpp"
+#include "app/bench/paths.hpp"
 #include "base/clock.hpp"
 #include "comm/factory.hpp"
 #include "tests/parallel/nccl/counting_device.hpp"
 #include "tests/parallel/nccl/fixture.hpp"
+#include "tests/support/nccl_double_log.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/threaded_device.hpp"
 
 namespace shardmark::testing {
@@ -62,6 +66,10 @@ class CommOverNccl : public ::testing::Test {
   }
   std::vector<record::CommRow> measure(app::bench::Bench& bench, const std::vector<Case>& cases) {
     return measure(bench, cases, [](const Case&) {});
+  }
+  void measure_one() {
+    app::bench::Bench bench(world_, *stack_, options_, faults_);
+    static_cast<void>(measure(bench, {cases().front()}));
   }
   [[nodiscard]] std::vector<Case> cases() const { return app::bench::make_cases(options_, world_.size()); }
 
@@ -158,6 +166,57 @@ TEST_F(CommOverNccl, PairsAreMeasuredAndChecked) {
   const auto wrong = search();
   plant_nccl_fault(NcclFault::none);
   EXPECT_EQ(wrong.num_wrong, world_.rank() == 0 ? 1 : 0);
+}
+
+/// Ranks as on two nodes, even and odd, that have RDMA.
+class CommPaths : public CommOverNccl {
+ protected:
+  CommPaths() {
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      paths_.nodes.push_back(rank % 2);
+    }
+    const std::filesystem::path port = folder_.path() / "mlx5_0" / "ports" / "1";
+    std::filesystem::create_directories(port);
+    write_file((port / "state").string(), "4: ACTIVE\n");
+    paths_.infiniband = folder_.path().string();
+  }
+
+  /// What `before` becomes; on rank 0.
+  app::bench::Outcome judged(app::bench::Outcome before) {
+    app::bench::judge_paths(world_, *stack_, paths_, before);
+    return before;
+  }
+
+  TemporaryFolder folder_;
+  app::bench::PathsToJudge paths_;
+};
+
+TEST_F(CommPaths, SocketsBetweenNodesWithRdmaAreABadPair) {
+  set_nccl_path("NET/Socket/0");
+  paths_.measured_world = false;  // and so one sum over the world is asked for
+  const bool named = world_.rank() == 0 && world_.size() > 1;
+  const auto slow = judged({4, "all results are right", base::ExitCode::good});
+  EXPECT_EQ(slow.code, named ? base::ExitCode::environment : base::ExitCode::good);
+  EXPECT_EQ(slow.verdict.starts_with("all results are right; messages between nodes go over sockets"), named) << slow.verdict;
+  EXPECT_EQ(slow.verdict.find("accept it by --allow-slow-path") != std::string::npos, named) << slow.verdict;
+  EXPECT_EQ(slow.num_rows, 4);
+  const auto wrong = judged({4, "1 received element is wrong", base::ExitCode::wrong_result});
+  EXPECT_EQ(wrong.code, base::ExitCode::wrong_result) << "the worse of the two";
+  EXPECT_EQ(wrong.verdict.find("sockets") != std::string::npos, named);
+  paths_.allow_slow_path = true;
+  const auto allowed = judged({4, "all results are right", base::ExitCode::good});
+  EXPECT_EQ(allowed.code, base::ExitCode::good);
+  EXPECT_EQ(allowed.verdict, "all results are right");
+}
+
+TEST_F(CommPaths, FastOnesChangeNothing) {
+  set_nccl_path("NET/IB/0/GDRDMA");
+  measure_one();
+  const auto before = nccl_calls();
+  const auto fast = judged({4, "all results are right", base::ExitCode::good});
+  EXPECT_EQ(fast.code, base::ExitCode::good);
+  EXPECT_EQ(fast.verdict, "all results are right");
+  EXPECT_EQ(nccl_calls().collectives, before.collectives) << "what was measured has shown the paths";
 }
 
 /// Neither what the device did before nor what the host does elsewhere is in the times: a sleep lasts at least as long as

@@ -134,12 +134,14 @@ TEST(Options, SizesHaveSuffixes) {
   EXPECT_EQ(with("1k", "1MiB").min_bytes, 1024);
   EXPECT_EQ(with("1k", "1MiB").max_bytes, 1 << 20);
   EXPECT_EQ(with("1KiB", "2g").max_bytes, std::int64_t{2} << 30);
+  EXPECT_EQ(with("2kib", "3MIB").min_bytes, 2048);
+  EXPECT_EQ(with("2kib", "3MIB").max_bytes, 3 << 20);
   for (const auto* text : {"1KB", "5GB", "2mb"}) {
     EXPECT_THAT([&] { static_cast<void>(with("1", text)); },
                 ::testing::ThrowsMessage<base::ConfigError>(HasSubstr("KB, MB and GB are 1000-based elsewhere")))
         << text;
   }
-  for (const auto* text : {"K", "1KiBs", "1iB", "1T", "-1", "1.5M", "0", " 1", "9223372036854775807K"}) {
+  for (const auto* text : {"K", "1KiBs", "1iB", "1kix", "1kxb", "1ki", "1T", "-1", "1.5M", "0", " 1", "9223372036854775807K"}) {
     EXPECT_THAT([&] { static_cast<void>(with("1", text)); },
                 ::testing::ThrowsMessage<base::ConfigError>(HasSubstr("accepted are bytes from 1 up")))
         << text;
