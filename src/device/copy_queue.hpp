@@ -17,7 +17,7 @@ class CopyQueue {
   virtual ~CopyQueue() = default;
 
   /// Host memory of copies to come, until it is taken back: pinned where copies of other memory hold the host. No two share a
-  /// page.
+  /// page. Lends nothing if it throws.
   virtual void lend(void* /*data*/, std::size_t /*bytes*/) {}
   /// Nothing of it is under way.
   virtual void take_back(void* /*data*/) {}

@@ -26,6 +26,7 @@ class CudaCopyQueue final : public CopyQueue {
   }
 
   void lend(void* data, std::size_t bytes) override {
+    pinned_.reserve(pinned_.size() + 1);  // what is registered is noted, whatever fails
     check_cuda(cudaHostRegister(data, bytes, cudaHostRegisterDefault), "cudaHostRegister");
     pinned_.push_back(data);
   }

@@ -24,15 +24,15 @@ class OffloadedOptimizer final : public Optimizer {
 
   void bind(std::vector<Range> ranges, std::vector<std::vector<at::Tensor>> states) override {
     release();
-    for (auto& range : ranges) {
+    for (const auto& range : ranges) {
       SM_CHECK(range.parameters.is_contiguous() && range.gradients.is_contiguous() &&
                    range.parameters.scalar_type() == ranges.front().parameters.scalar_type() &&
                    range.gradients.scalar_type() == ranges.front().gradients.scalar_type(),
                "ranges that share staging memory are contiguous and of equal types");
-      ranges_.push_back({range.parameters, range.gradients, {}, {}, {}});
     }
-    allocate_slots();
+    allocate_slots(ranges);
     for (std::size_t i = 0; i < ranges.size(); ++i) {
+      ranges_.push_back({ranges[i].parameters, ranges[i].gradients, {}, {}, {}});
       const auto& slot = slots_[i % slots_.size()];
       ranges[i].parameters = ranges_[i].staged = slot.parameters.narrow(0, 0, ranges_[i].parameters.numel());
       ranges[i].gradients = slot.gradients.narrow(0, 0, ranges_[i].gradients.numel());
@@ -103,24 +103,27 @@ class OffloadedOptimizer final : public Optimizer {
     at::Tensor gradients;
   };
 
-  void allocate_slots() {
-    if (ranges_.empty()) {
+  /// Changes nothing if memory is refused, or cannot be lent.
+  void allocate_slots(const std::vector<Range>& ranges) {
+    if (ranges.empty()) {
       return;
     }
     std::int64_t largest = 0;
-    for (const auto& range : ranges_) {
+    for (const auto& range : ranges) {
       largest = std::max(largest, range.parameters.numel());
     }
-    const auto count = static_cast<std::int64_t>(slots_for(ranges_.size()));
-    const std::array kinds{ranges_.front().parameters.scalar_type(), ranges_.front().gradients.scalar_type()};
+    const auto count = static_cast<std::int64_t>(slots_for(ranges.size()));
+    const std::array kinds{ranges.front().parameters.scalar_type(), ranges.front().gradients.scalar_type()};
     const auto width = static_cast<std::int64_t>(c10::elementSize(kinds[0]) + c10::elementSize(kinds[1]));
+    at::Tensor staging;
     {
       const device::MemoryScope scope(device::MemoryCategory::offloaded);
-      staging_ = at::zeros({count * largest * width}, at::kByte);
+      staging = at::zeros({count * largest * width}, at::kByte);
     }
-    if (staging_.numel() > 0) {
-      queue_->lend(staging_.data_ptr(), staging_.nbytes());
+    if (staging.numel() > 0) {
+      queue_->lend(staging.data_ptr(), staging.nbytes());
     }
+    staging_ = std::move(staging);  // what is here was lent
     // One piece, so that no two that are lent share a page: first what is wider, then all is aligned.
     slots_.resize(static_cast<std::size_t>(count));
     std::int64_t begin = 0;
@@ -140,10 +143,10 @@ class OffloadedOptimizer final : public Optimizer {
     }
     ranges_.clear();
     slots_.clear();
-    if (staging_.defined() && staging_.numel() > 0) {
-      queue_->take_back(staging_.data_ptr());
+    const at::Tensor staging = std::exchange(staging_, at::Tensor());
+    if (staging.defined() && staging.numel() > 0) {
+      queue_->take_back(staging.data_ptr());
     }
-    staging_ = at::Tensor();
   }
 
   void copy_in(std::size_t range) {

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -198,6 +200,61 @@ TEST(OffloadedOptimizer, WaitsForWhatIsUnderWayBeforeRangesAreLetGoOrUpdatedAnew
     return values_of(*optimizer, ranges);
   };
   EXPECT_TRUE(same_bits(trained(make_late_copy_queue), trained(nullptr)));
+}
+
+/// An optimizer without states, so that what it holds in host memory is staging memory alone.
+class Lending : public ::testing::Test {
+ protected:
+  Lending() {
+    device::install_memory_ledger();
+    the_case_.options.offload = [this] {
+      auto made = std::make_unique<LateCopyQueue>();
+      queue_ = made.get();
+      return made;
+    };
+    optimizer_ = make_optimizer(the_case_.options);
+  }
+  static std::int64_t offloaded_bytes() {
+    return device::memory_snapshot().current[static_cast<std::size_t>(MemoryCategory::offloaded)];
+  }
+  [[nodiscard]] std::int64_t lent_bytes() const { return static_cast<std::int64_t>(queue_->lent_bytes()); }
+
+  Case the_case_{{.name = "sgd"}};
+  LateCopyQueue* queue_ = nullptr;
+  std::int64_t before_ = offloaded_bytes();
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+TEST_F(Lending, IsOfAllStagingMemoryAndEndsWithIt) {
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{kSizes, {256}, {}}) {
+    auto ranges = make_ranges(sizes, the_case_);
+    optimizer_->bind(ranges, {});
+    const std::int64_t largest = sizes.empty() ? 0 : std::ranges::max(sizes);
+    // Of a range parameters and gradients, both fp32; three ranges at most.
+    EXPECT_EQ(lent_bytes(), largest * 8 * static_cast<std::int64_t>(std::min<std::size_t>(3, sizes.size())));
+    EXPECT_EQ(offloaded_bytes() - before_, lent_bytes());
+  }
+  auto ranges = make_ranges(kSizes, the_case_);
+  optimizer_->bind(ranges, {});
+  step(*optimizer_, ranges, 0, 1);
+  optimizer_->unbind();
+  EXPECT_EQ(lent_bytes(), 0);
+  EXPECT_EQ(offloaded_bytes(), before_);
+}
+
+TEST_F(Lending, ThatIsRefusedLeavesNothingBehind) {
+  auto ranges = make_ranges(kSizes, the_case_);
+  queue_->refuse_to_lend();
+  EXPECT_THROW(optimizer_->bind(ranges, {}), base::MemoryError);
+  EXPECT_EQ(offloaded_bytes(), before_);
+  optimizer_->bind(ranges, {});  // takes nothing back that was not lent
+  step(*optimizer_, ranges, 0, 1);
+  the_case_.options.offload = nullptr;
+  const auto plain = make_optimizer(the_case_.options);
+  auto same = make_ranges(kSizes, the_case_);
+  plain->bind(same, {});
+  step(*plain, same, 0, 1);
+  EXPECT_TRUE(same_bits(values_of(*optimizer_, ranges), values_of(*plain, same)));
 }
 
 TEST(OffloadedOptimizer, HoldsHostMemoryOnlyAndAsPredicted) {
