@@ -34,6 +34,7 @@ struct RecordWriter::State {
   FileLock lock;
   FileHandle file;
   struct OpenTable {
+    std::string name;
     DatasetHandle dataset;
     DatatypeHandle type;
     hsize_t rows = 0;
@@ -80,10 +81,13 @@ struct RecordWriter::State {
     lock.release();
   }
 
-  void check_space(std::size_t bytes) const {
+  /// `what` is about to be written.
+  void check_space(const std::string& what, std::size_t bytes) const {
     const long long free_bytes = free_bytes_at(partial);
-    if (free_bytes >= 0 && free_bytes < static_cast<long long>(bytes) + kSpareBytes) {
-      fail(fmt::format("writing {} bytes", bytes), ENOSPC);
+    const long long needed = static_cast<long long>(bytes) + kSpareBytes;
+    if (free_bytes >= 0 && free_bytes < needed) {
+      throw base::IoError(describe_failure("writing " + what, partial,
+                                           fmt::format("{}: {} bytes must be free", std::strerror(ENOSPC), needed)));
     }
   }
 
@@ -113,6 +117,7 @@ struct RecordWriter::State {
 
   void create_table(const Table& table) {
     OpenTable opened;
+    opened.name = table.name;
     opened.type = make_row_type(table, partial);
     opened.row_bytes = table.row_bytes;
     const hsize_t none = 0;
@@ -148,7 +153,7 @@ struct RecordWriter::State {
       truncated = truncated || options.faults->due(base::FaultPhase::record, index, base::FaultKind::short_write).has_value();
     }
     if (count > 0) {
-      check_space(count * table.row_bytes);
+      check_space(fmt::format("{} rows of table /{}", count, table.name), count * table.row_bytes);
       const hsize_t start = table.rows;
       const hsize_t added = count;
       const hsize_t total = start + added;
@@ -218,7 +223,7 @@ RecordWriter::RecordWriter(WriterOptions options, RunAttributes attributes, cons
   state.options = std::move(options);
   check_writable(state.options.path, state.options.overwrite);
   state.partial = partial_name(state.options.path);
-  state.check_space(0);
+  state.check_space("the record's beginning", 0);
   bool has_locks = move_left_over(state.options.path);
   attributes.status = "interrupted";
   state.guarded([&] {
@@ -290,7 +295,7 @@ void RecordWriter::finish(const std::string& status, const std::string& error, i
   SM_CHECK(state.file, "the record is not open any more");
   state.guarded([&] {
     const hid_t root = state.file.get();
-    state.check_space(error.size());
+    state.check_space("the record's end", error.size());
     set_text_attribute(root, "status", status, state.partial);
     set_text_attribute(root, "error", error, state.partial);
     set_whole_attribute(root, "exit_code", exit_code, state.partial);
