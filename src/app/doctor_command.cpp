@@ -37,8 +37,9 @@ base::ExitCode print(const doctor::JobFacts& job, analysis::Format format) {
   const auto worst = doctor::worst(lines);
   fmt::print("{}", analysis::render(table, format, std::string(doctor::name_of(worst))));
   let_results_pass();
-  base::log_info(fmt::format("doctor: {} checks, {} failed, {} warnings", lines.size(), count(doctor::Result::fail),
-                             count(doctor::Result::warn)));
+  const auto warnings = count(doctor::Result::warn);
+  base::log_info(fmt::format("doctor: {} checks, {} failed, {} warning{}", lines.size(), count(doctor::Result::fail), warnings,
+                             warnings == 1 ? "" : "s"));
   return worst == doctor::Result::fail ? base::ExitCode::environment : base::ExitCode::good;
 }
 

@@ -34,14 +34,21 @@ base::ExitCode explain(const std::string& metric) {
     const std::string where = owner + column.name;
     const std::string bare = where.substr(where.rfind('.') + 1);
     names.push_back(bare);
+    if (bare.size() < where.size()) {
+      names.push_back(where.substr(0, where.rfind('.')));
+    }
     if (metric == bare || metric == where) {
       print_column(where, column);
       found = true;
-    } else if (metric.empty()) {
+    } else if (metric.empty() || where.starts_with(metric + ".")) {
       fmt::print("{:<40} {}\n", where, column.definition);
+      found = true;
     }
   };
   for (const auto& table : record::tables()) {
+    if (metric == table.name) {
+      fmt::print("/{} of a record: {}\n", table.name, table.meaning);
+    }
     for (const auto& column : table.columns) {
       visit(table.name + ".", column);
     }
@@ -54,7 +61,7 @@ base::ExitCode explain(const std::string& metric) {
   }
   if (!found && !metric.empty()) {
     const auto near = base::closest_name(metric, names);
-    throw base::ConfigError(fmt::format("no column is called {}{}; `shardmark explain` lists all", metric,
+    throw base::ConfigError(fmt::format("no column or table is called {}{}; `shardmark explain` lists all", metric,
                                         near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
   }
   return base::ExitCode::good;
@@ -67,7 +74,7 @@ void add_explain_command(CLI::App& program, Action& chosen) {
       program.add_subcommand("explain", "definition, formula, unit, source and traps of a column; without a name, all of them");
   command->footer("Example: shardmark explain samples_per_s");
   auto metric = std::make_shared<std::string>();
-  command->add_option("metric", *metric, "a column, or TABLE.COLUMN");
+  command->add_option("metric", *metric, "a column, TABLE.COLUMN, or a table for the list of its columns");
   command->callback([&chosen, metric] { chosen = [metric] { return explain(*metric); }; });
 }
 

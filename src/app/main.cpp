@@ -8,6 +8,7 @@
 #include "app/command.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #ifdef SM_WITH_TRAIN
 #include "app/one_voice.hpp"
 #endif
@@ -48,7 +49,10 @@ int run_program(int argc, char** argv) {
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& request) {
-    return program.exit(request);  // --help, --version
+    return program.exit(request);      // --help, --version
+  } catch (const CLI::ExtrasError&) {  // whose own text has them in another order
+    return refuse("not accepted: " + base::join(program.remaining(true), " ") +
+                  "; `shardmark --help` and `shardmark COMMAND --help` show what is accepted");
   } catch (const CLI::ParseError& error) {
     return refuse(std::string(error.what()) + "; `shardmark --help` and `shardmark COMMAND --help` show what is accepted");
   }

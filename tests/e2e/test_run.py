@@ -73,6 +73,10 @@ def test_explain_knows_every_column(program):
     for done in printed:
         header = next(line for line in done.stdout.splitlines() if "technique" in line)
         assert set(header.split()) <= bare, "a column that no explanation covers"
+    for name, column in (("comm", "comm.algbw_gb_s"), ("transport", "transport.path"), ("plan", "plan.fits")):
+        shown = program.alone("explain", name)
+        listed = [line.split()[0] for line in shown.stdout.splitlines() if not line.startswith("/")]
+        assert shown.returncode == 0 and column in listed and all(line.startswith(f"{name}.") for line in listed)
     wrong = program.alone("explain", "sample_per_s")
     assert wrong.returncode == 2 and "samples_per_s" in wrong.stderr
 
