@@ -1,9 +1,10 @@
 // A small program over the double of NCCL whose last rank (no_id: the first) misbehaves in the way that the first argument
 // names, for tests of how the others end.
 //   nccl_fault FAULT [DEADLINE_S [INIT_DEADLINE_S]]     FAULT: see tests/support/nccl_double.hpp, or share_device; or a silent
-// collective that holds the hosts of all ranks in a call which ends with it (held; held_error: one that failed), or never
-// (stuck), or after which the hosts take long to end (held_slow_end); or the hosts follow an event behind a collective that
-// never ends (behind) or failed (behind_error), or whose query, as a call of CUDA, never returns (stuck_inside).
+// collective that holds the hosts of all ranks in a call which ends with it (held; held_error: one that failed; held_sooner:
+// under a deadline that was shortened, to that of initialisation, when the communicator was there already), or never (stuck),
+// or after which the hosts take long to end (held_slow_end); or the hosts follow an event behind a collective that never ends
+// (behind) or failed (behind_error), or whose query, as a call of CUDA, never returns (stuck_inside).
 
 #include <chrono>
 #include <cstdint>
@@ -56,6 +57,9 @@ void run(const std::string& fault, world::World& world, double init_deadline_s) 
   // Two ranks that name one device, as a wrong launch makes them.
   options.device_uuid = fault == "share_device" ? "GPU-1" : "GPU-" + std::to_string(world.rank());
   auto stack = comm::make_communicator(world, options);
+  if (fault == "held_sooner") {
+    world.set_deadline_s(init_deadline_s);
+  }
   std::vector<float> data(100'000, 1.0F);
   for (std::int64_t tag = 0; tag < 5; ++tag) {
     auto pending =

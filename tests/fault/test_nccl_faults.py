@@ -64,6 +64,12 @@ def test_a_collective_that_holds_the_host_in_a_call_of_cuda(tmp_path, ranks):
     assert code == 7 and "all_reduce (gradient, 400000 bytes, number 3)" in errors and "comm.deadline_s = 2" in errors, errors
 
 
+def test_a_deadline_that_changed_holds_for_what_holds_the_host(tmp_path):
+    # The one it was made with is longer than the test may take.
+    code, errors = misbehave(tmp_path, 1, "held_sooner", deadline_s=600)
+    assert code == 7 and "number 3" in errors and "comm.deadline_s = 2" in errors, errors
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_error_while_a_call_of_cuda_holds_the_host(tmp_path, ranks):
     code, errors = misbehave(tmp_path, ranks, "held_error", deadline_s=600)
