@@ -16,59 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm/factory.hpp"
-#include "config/parse.hpp"
-#include "device/cpu_facts.hpp"
-#include "device/memory_ledger.hpp"
 #include "tests/parallel/nccl/counting_device.hpp"
-#include "tests/parallel/nccl/fixture.hpp"
-#include "train/cell.hpp"
+#include "tests/parallel/nccl/training.hpp"
 #include "train/proof.hpp"
-#include "workloads/table.hpp"
 
 namespace shardmark::testing {
 namespace {
-
-using Sets = std::vector<std::string>;
-
-/// As the program does it, before its first tensor.
-void set_up_program() {
-  device::install_memory_ledger();
-  device::set_compute_threads(1);
-}
-
-config::RunConfig configured(const std::string& preset, const Sets& sets) {
-  config::LoadRequest request;
-  request.preset_or_file = preset;
-  request.preset_dir = config::find_preset_dir();
-  const Sets common{"numerics.reduction=ordered", "measure.warmup_steps=2", "measure.steps=2",   "measure.blocks=2",
-                    "optimizer.clip_norm=0.01",   "data.global_batch=36",   "data.micro_batch=0"};
-  request.sets = sets;
-  for (const auto& set : common) {
-    const std::string key = set.substr(0, set.find('=') + 1);
-    if (std::ranges::none_of(sets, [&](const auto& given) { return given.starts_with(key); })) {
-      request.sets.push_back(set);
-    }
-  }
-  return config::load_config(request);
-}
-
-train::CellResult train_over(comm::CommunicatorStack& stack, const config::RunConfig& config) {
-  base::FaultPlan no_faults;
-  return train::run_cell({config, workloads::make_workload, stack, no_faults, test_world().size()});
-}
-
-comm::FactoryOptions nccl_options(device::Device& device) {
-  comm::FactoryOptions options;
-  options.backend = "nccl";
-  options.device = &device;
-  options.device_uuid = "GPU-" + std::to_string(test_world().rank());
-  return options;
-}
-
-comm::CommunicatorStack nccl_stack(device::Device& device) {
-  return comm::make_communicator(test_world(), nccl_options(device));
-}
 
 struct Case {
   std::string preset;
@@ -92,7 +45,8 @@ TEST_P(Trained, HasTheBitsOfMpi) {
   const auto before = nccl_calls();
   const auto found = train_over(over_nccl, config);
   EXPECT_GT(nccl_calls().collectives, before.collectives);
-  EXPECT_EQ(found.losses.size(), 6U);
+  const auto& measure = config.measure;
+  EXPECT_EQ(static_cast<std::int64_t>(found.losses.size()), measure.warmup_steps + measure.steps * measure.blocks);
   for (const auto& check : train::compare_bits(expected, found)) {
     EXPECT_ON_ALL_RANKS(check.passed) << check.name << ": " << check.found << " differ";
   }
@@ -115,6 +69,14 @@ std::vector<Case> cases() {
     cases.push_back({preset, {"technique.name=zero3", "technique.persistence_threshold=100", "technique.offload=optimizer"}});
     cases.push_back({preset, {"technique.name=fsdp", "technique.profile=fsdp2", "optimizer.name=adamw8bit"}});
     cases.push_back({preset, {"technique.name=fsdp", "technique.reshard_after_forward=false", "optimizer.name=sgd"}});
+  }
+  for (const std::string technique : {"ddp", "zero1", "zero2", "zero3", "fsdp"}) {
+    cases.push_back({"transformer10m-tiny", {"technique.name=" + technique}});
+    cases.push_back({"two-tower-tiny", {"technique.name=" + technique}});
+    // A step of it takes as long as a hundred of the others.
+    cases.push_back({"retinanet-tiny",
+                     {"technique.name=" + technique, "data.global_batch=12", "measure.warmup_steps=1", "measure.steps=1",
+                      "measure.blocks=1"}});
   }
   return cases;
 }
