@@ -116,6 +116,7 @@ class Detector final : public train::Workload {
                                            .num_threads = static_cast<std::size_t>(config.data.loader_threads)};
     const auto levels = [this](detection::ImageSize padded) { return levels_of(padded); };
     loader_.emplace(*training_, options, levels);
+    loader_->check_boxes();
     if (!config.data.eval_path.empty()) {
       held_out_ = open(config, config.data.eval_path, 0);
       eval_loader_.emplace(*held_out_, detection::LoaderOptions{.resize = options.resize, .pad_to = options.pad_to}, levels);

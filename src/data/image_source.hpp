@@ -16,7 +16,7 @@ struct ImageShape {
 
 /// Of one picture; valid as long as its source. All of equal length, boxes four times as long.
 struct ImageObjects {
-  std::span<const float> boxes;          // x1, y1, x2, y2 in pixels, each wider and higher than nothing
+  std::span<const float> boxes;          // x1, y1, x2, y2 in pixels, within the picture, wider and higher than nothing
   std::span<const std::int32_t> labels;  // from 1 on
   std::span<const double> areas;         // of the objects themselves; for scores by size
   std::span<const std::uint8_t> crowds;  // 1: a region with many objects; for scores only

@@ -39,6 +39,12 @@ record::DatatypeHandle place_type(const std::string& what) {
   return type;
 }
 
+/// Corners x1, y1, x2, y2 in order.
+bool lies_within(const float* box, const Place& place) {
+  return box[0] >= 0 && box[1] >= 0 && static_cast<double>(box[2]) <= static_cast<double>(place.width) &&
+         static_cast<double>(box[3]) <= static_cast<double>(place.height);
+}
+
 /// The first value that must not be there, and how many there are.
 class FirstOf {
  public:
@@ -224,6 +230,11 @@ void ImagesFile::State::check_objects(const ImagesExpectation& expectation, std:
     } else if (!(box[2] > box[0] && box[3] > box[1])) {
       bad_boxes.add(
           [&] { return fmt::format("{} holds ({}); x2 must exceed x1, and y2 y1", where(), fmt::join(box, box + 4, ", ")); });
+    } else if (const auto& place = places[to_size(image_of(static_cast<std::int64_t>(i)))]; !lies_within(box, place)) {
+      bad_boxes.add([&] {
+        return fmt::format("{} holds ({}); its picture has {} x {} pixels (height x width): cut boxes at its border, in pixels",
+                           where(), fmt::join(box, box + 4, ", "), place.height, place.width);
+      });
     }
     if (labels[i] < 1 || labels[i] >= expectation.classes) {
       bad_labels.add([&] {

@@ -1,6 +1,7 @@
 #include "detection/loader.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -19,6 +20,15 @@ bool is_mirrored(const LoadKey& key, std::int64_t slot, double probability) {
   return static_cast<double>(stream.uniform(0)) < probability;
 }
 
+/// The roundings of resize_boxes, and of mirror_boxes before it, in plain numbers.
+bool keeps_sides(std::span<const float> box, ImageSize from, ImageSize to) {
+  const float x = static_cast<float>(to.width) / static_cast<float>(from.width);
+  const float y = static_cast<float>(to.height) / static_cast<float>(from.height);
+  const auto width = static_cast<float>(from.width);
+  const float mirrored[2] = {(width - box[2]) * x, (width - box[0]) * x};
+  return box[2] * x > box[0] * x && box[3] * y > box[1] * y && mirrored[1] > mirrored[0];
+}
+
 Prepared blank() {
   return {at::zeros({3, kBlankSide, kBlankSide}), {at::zeros({0, 4}), at::zeros({0}, at::kLong)}};
 }
@@ -34,6 +44,27 @@ Loader::Loader(const data::ImageSource& source, const LoaderOptions& options, Le
           "data.pad_to = {} is too small for {}, row {}, which becomes {} x {} pixels: raise it, or lower model.sizes",
           options.pad_to, source.describe(), row, size.height, size.width));
     }
+  }
+}
+
+void Loader::check_boxes() const {
+  std::int64_t first = 0;
+  for (std::int64_t row = 0; row < source_.num_rows(); ++row) {
+    const auto stored = source_.shape(row);
+    const ImageSize to = resized(row);
+    const auto objects = source_.objects(row);
+    for (std::size_t i = 0; i < objects.labels.size(); ++i) {
+      const auto box = objects.boxes.subspan(4 * i, 4);
+      if (!keeps_sides(box, {stored.height, stored.width}, to)) {
+        throw base::DataError(
+            fmt::format("data file {}: dataset /boxes, row {} (image {}) holds ({}), which has no width or no height left once "
+                        "its picture of {} x "
+                        "{} pixels is resized to {} x {}: leave it out, or raise model.sizes",
+                        source_.describe(), first + static_cast<std::int64_t>(i), row, fmt::join(box, ", "), stored.height,
+                        stored.width, to.height, to.width));
+      }
+    }
+    first += static_cast<std::int64_t>(objects.labels.size());
   }
 }
 

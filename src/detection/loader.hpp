@@ -56,6 +56,9 @@ class Loader {
   /// The source is lent. Throws ConfigError if a picture is larger than `pad_to`.
   Loader(const data::ImageSource& source, const LoaderOptions& options, LevelsOf levels);
 
+  /// Throws DataError for the first box that resizing or mirroring rounds to one without width or height: its code is infinite.
+  void check_boxes() const;
+
   /// Begins with rows that `load` will be asked for.
   void announce(std::span<const std::int64_t> rows, const LoadKey& key);
   /// Fillers (-1) are left out; fillers alone become one blank picture that counts nowhere.

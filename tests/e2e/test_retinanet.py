@@ -1,5 +1,7 @@
 """RetinaNet by the program from outside: pictures without boxes, bad data, filler rows, local statistics."""
 
+import json
+
 import h5py
 import numpy
 import pytest
@@ -53,6 +55,19 @@ def test_techniques_agree_with_local_statistics_at_equal_ranks(program):
         assert (losses(program.train(2, "retinanet-tiny", technique, *sets, technique=technique)) == expected).all()
 
 
+def expect_proofs(program, ranks, *sets):
+    """All of `verify`: techniques against one rank, bits against each other, payload and memory against their formulas."""
+    done = program.ranks(ranks, "verify", "retinanet-tiny", "--format", "json", *sets)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verdict"] == "passed" and {row["result"] for row in found["rows"]} == {"passed"}
+    assert {row["technique"] for row in found["rows"]} == {"ddp", "zero1", "zero2", "zero3", "fsdp"}
+
+
+def test_verify_proves_all_techniques(program):
+    expect_proofs(program, 3, "--quick", "--set", "model.batch_norm=sync")
+
+
 def change(path, dataset, row, value):
     with h5py.File(path, "a") as file:
         file[dataset][row] = value
@@ -62,6 +77,9 @@ BAD = {
     "degenerate box": (lambda path: change(path, "boxes", 1, [5, 5, 5, 9]), "dataset /boxes, row 1 (image 1) holds (5, 5, 5, 9)"),
     "label out of range": (lambda path: change(path, "box_labels", 0, 4), "dataset /box_labels, row 0 (image 0) holds label 4"),
     "box that is no number": (lambda path: change(path, "boxes", 0, [numpy.nan, 0, 1, 1]), "dataset /boxes, row 0 (image 0) holds (nan, 0, 1, 1)"),
+    "box beyond its picture": (lambda path: change(path, "boxes", 1, [10, 10, 1e30, 1e30]), "dataset /boxes, row 1 (image 1) holds (10, 10, 1e+30, 1e+30)"),
+    "box that resizing takes the width of": (lambda path: change(path, "boxes", 1, [100, 10, numpy.nextafter(numpy.float32(100), numpy.float32(101)), 50]),
+                                             "dataset /boxes, row 1 (image 1) holds (100, 10, 100.00001, 50)"),
     "picture out of the file": (lambda path: change(path, "images", 1, (0, 4000, 4000, 1)), "dataset /images, row 1 (id 1) holds 4000 x 4000"),
 }
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/error.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -90,6 +92,15 @@ TEST_F(ImagesFileTest, NamesEveryBadBoxAndLabel) {
               AllOf(HasSubstr("images.h5: dataset /boxes, row 1 (image 0) holds (1, 0, 1, 1); x2 must exceed x1"),
                     HasSubstr("dataset /box_labels, row 1 (image 0) holds label 4; labels lie in [1, 4)")));
   content = {};
+  content.boxes.values = {0, 0, 1, 1, 1, 0, 2.5, 1};
+  EXPECT_THAT(error_of(content), HasSubstr("dataset /boxes, row 1 (image 0) holds (1, 0, 2.5, 1); its picture has 1 x 2 pixels "
+                                           "(height x width): cut boxes at its border"));
+  for (const auto& outside :
+       std::vector<std::vector<double>>{{-0.5, 0, 1, 1}, {0, -0.5, 1, 1}, {0, 0, 1, 1.5}, {0, 0, 1e30, 1}}) {
+    std::ranges::copy(outside, content.boxes.values.begin());
+    EXPECT_THAT(error_of(content), HasSubstr("dataset /boxes, row 0 (image 0) holds")) << outside[0];
+  }
+  content.boxes.values = {0, 0, 1, 1, 0.5, 0, 2, 1};
   content.boxes.values[2] = std::nan("");
   EXPECT_THAT(error_of(content), HasSubstr("dataset /boxes, row 0 (image 0) holds (0, 0, nan, 1); only finite numbers train"));
   content = {};

@@ -25,6 +25,11 @@ TEST(Matcher, ThreeKindsOfAnchors) {
             (Matches{0, kBetween, kBackground}));
 }
 
+TEST(Matcher, AnOverlapAtALimitBelongsToTheUpperKind) {
+  // 5 / 10 and 4 / 10, quotients of whole numbers, hence the limits' own float32 values; the whole box takes the best place.
+  EXPECT_EQ(match(boxes({0, 0, 10, 1}), boxes({0, 0, 10, 1, 0, 0, 5, 1, 0, 0, 4, 1})), (Matches{0, 0, kBetween}));
+}
+
 TEST(Matcher, ABoxKeepsItsBestAnchorsHoweverLow) {
   // 3 / 10 twice is the most that this box gets: both ties are its own.
   EXPECT_EQ(match(boxes({0, 0, 10, 10}), boxes({0, 0, 3, 10, 7, 0, 10, 10, 0, 0, 2, 10})), (Matches{0, 0, kBackground}));
