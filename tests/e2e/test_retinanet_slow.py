@@ -1,11 +1,14 @@
-"""Micro-RetinaNet learns sixteen generated pictures by heart, and its score does not depend on who evaluates."""
+"""Micro-RetinaNet learns sixteen generated pictures by heart, and its score does not depend on who evaluates; `verify` of each
+kind of statistics that does not depend on the ranks."""
 
 import re
 import subprocess
 import sys
 
 import numpy
+import pytest
 from conftest import BINARY, SOURCE, table
+from test_retinanet import expect_proofs
 
 LEARN = ("data.global_batch=16", "optimizer.name=adamw", "optimizer.lr=1e-3", "optimizer.weight_decay=0", "optimizer.clip_norm=1",
          "measure.steps=60", "measure.blocks=5")
@@ -43,3 +46,9 @@ def test_sixteen_pictures_are_learnt(program):
                                technique=technique)
         assert table(record, "summary").quality_value[0] == learnt
 
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("variant,batch_norm", [("v2", "sync"), ("v2", "eval"), ("v2", "frozen"), ("v1", "frozen"), ("v1", "sync")])
+def test_verify_proves_all_techniques(program, variant, batch_norm, ranks):
+    expect_proofs(program, ranks, "--set", f"model.variant={variant}", "--set", f"model.batch_norm={batch_norm}")
