@@ -1,5 +1,7 @@
 #include "model/batch_norm.hpp"
 
+#include <utility>
+
 #include "base/error.hpp"
 #include "model/unit.hpp"
 
@@ -21,10 +23,14 @@ void move_running(torch::Tensor& running, const torch::Tensor& seen_C) {
   running.mul_(1 - kMomentum).add_(seen_C, kMomentum);
 }
 
+/// Undefined where they stay as they are. Not arguments of their own: autograd refuses undefined tensors.
+struct Running {
+  torch::Tensor mean_C, variance_C;
+};
+
 struct Synchronised : torch::autograd::Function<Synchronised> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x_NCHW, const torch::Tensor& weight_C,
-                               const torch::Tensor& bias_C, torch::Tensor running_mean, torch::Tensor running_variance,
-                               bool counts, SumOverRanks* sums) {
+                               const torch::Tensor& bias_C, Running running, bool counts, SumOverRanks* sums) {
     const std::int64_t channels = x_NCHW.size(1);
     // Count, sums, and sums of squares about zero. In doubles nothing is lost that fp32 rows held.
     torch::Tensor totals = at::zeros({2 * channels + 1}, x_NCHW.options().dtype(at::kDouble));
@@ -42,9 +48,9 @@ struct Synchronised : torch::autograd::Function<Synchronised> {
     const torch::Tensor count = totals.narrow(0, 0, 1).clamp_min(1);
     const torch::Tensor mean_C = totals.narrow(0, 1, channels) / count;
     const torch::Tensor variance_C = (totals.narrow(0, 1 + channels, channels) / count - mean_C.square()).clamp_min(0);
-    if (running_mean.defined()) {
-      move_running(running_mean, mean_C.to(at::kFloat));
-      move_running(running_variance, (variance_C * count / (count - 1).clamp_min(1)).to(at::kFloat));
+    if (running.mean_C.defined()) {
+      move_running(running.mean_C, mean_C.to(at::kFloat));
+      move_running(running.variance_C, (variance_C * count / (count - 1).clamp_min(1)).to(at::kFloat));
     }
     const torch::Tensor mean = mean_C.to(at::kFloat);
     const torch::Tensor variance = variance_C.to(at::kFloat);
@@ -77,7 +83,7 @@ struct Synchronised : torch::autograd::Function<Synchronised> {
       const auto spread = [&](const torch::Tensor& of_C) { return of_C.to(grad_x.scalar_type()).view({1, -1, 1, 1}); };
       grad_x.addcmul_(x_NCHW, spread(slope_C), -1).add_(spread(shift_C));
     }
-    return {grad_x, grad_weight, grad_bias, {}, {}, {}, {}};
+    return {grad_x, grad_weight, grad_bias, {}, {}, {}};
   }
 };
 
@@ -86,7 +92,8 @@ struct Synchronised : torch::autograd::Function<Synchronised> {
 torch::Tensor synchronised_batch_norm(const torch::Tensor& x_NCHW, const torch::Tensor& weight_C, const torch::Tensor& bias_C,
                                       torch::Tensor running_mean, torch::Tensor running_variance, bool counts,
                                       SumOverRanks* sums) {
-  return Synchronised::apply(x_NCHW, weight_C, bias_C, running_mean, running_variance, counts, sums);
+  return Synchronised::apply(x_NCHW, weight_C, bias_C, Running{std::move(running_mean), std::move(running_variance)}, counts,
+                             sums);
 }
 
 BatchNorm::BatchNorm(ParameterList& list, const std::string& name, std::int64_t channels, BatchStatistics statistics)

@@ -71,6 +71,13 @@ def test_micro_steps_and_checkpointing_change_no_result(program, name):
                                       "data.loader_threads=2", technique="fsdp"))
 
 
+@pytest.mark.parametrize("technique", ["ddp", "zero3"])
+def test_checkpointing_sums_statistics_again_and_changes_no_result(program, technique):
+    """Without micro-steps, over which synchronised statistics differ."""
+    case = Case(program, "v2-train")
+    case.assert_trajectory(case.train(3, 7, "model.activation_checkpointing=true", technique=technique))
+
+
 @pytest.mark.parametrize("technique", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", CASES)
 def test_final_weights_and_statistics(program, name, technique):

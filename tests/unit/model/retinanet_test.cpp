@@ -180,8 +180,8 @@ TEST_F(MicroV2, GradientsOfTheFirstTrainingStep) {
 }
 
 TEST_F(MicroV2, CheckpointingKeepsBitsAndMovesStatisticsOnce) {
-  const auto run = [&](bool checkpointing) {
-    RetinaNetUnderTest model(micro_config(RetinaNetVariant::v2, BatchStatistics::local));
+  const auto run = [&](BatchStatistics statistics, bool checkpointing) {
+    RetinaNetUnderTest model(micro_config(RetinaNetVariant::v2, statistics));
     model.list.set_checkpointing(checkpointing);
     const auto losses = bound(model, fixture).losses(fixture.batch("mixed", 3), detection::BoxLoss::giou, kTraining);
     losses.total().backward();
@@ -194,10 +194,12 @@ TEST_F(MicroV2, CheckpointingKeepsBitsAndMovesStatisticsOnce) {
     }
     return kept;
   };
-  const auto expected = run(false);
-  const auto found = run(true);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
+  for (const auto statistics : {BatchStatistics::local, BatchStatistics::sync, BatchStatistics::running}) {
+    const auto expected = run(statistics, false);
+    const auto found = run(statistics, true);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
+    }
   }
 }
 
