@@ -4,6 +4,7 @@
   prepare_data.py digits   -o digits.h5      1,797 images of 8 x 8, pixel / 16, with labels 0 to 9
   prepare_data.py diabetes -o diabetes.h5    442 rows of 10 measurements and one target, standardised
   prepare_data.py text     -o text.h5        English text as rows of tokens: see `text --help`
+  prepare_data.py chat FILE.jsonl --tokenizer FOLDER -o chat.h5   conversations and instructions: see `chat --help`
   prepare_data.py movielens -o ml.h5         100,000 ratings of movies by 943 users: see `movielens --help`
   prepare_data.py coco IMAGES ANNOTATIONS -o coco.h5   pictures with boxes, from COCO's instances JSON
   prepare_data.py shapes   -o shapes.h5      labelled shapes pasted on photographs, with boxes
@@ -28,7 +29,7 @@ import zlib
 
 import numpy
 
-from prepare import coco, movielens, shapes, text
+from prepare import chat, coco, movielens, shapes, text
 from prepare.files import SCIKIT_LEARN, Problem, check_output, download_wheel, write_file
 
 HELD_OUT_EVERY = 5
@@ -133,7 +134,7 @@ SETS = {
 
 
 # With options of their own.
-OTHERS = {"text": text, "movielens": movielens, "coco": coco, "shapes": shapes}
+OTHERS = {"text": text, "chat": chat, "movielens": movielens, "coco": coco, "shapes": shapes}
 
 
 def main(arguments=None):
