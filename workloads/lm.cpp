@@ -2,10 +2,12 @@
 // once: column t - 1 predicts the label of column t. Letters: N rows, T positions.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "base/error.hpp"
@@ -19,6 +21,31 @@ namespace {
 
 constexpr std::int64_t kSyntheticRows = 4096;
 
+const std::set<std::string>& projections() {
+  static const std::set<std::string> names{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char character : text) {
+    if (character == ',') {
+      words.emplace_back();
+    } else if (character != ' ') {
+      words.back() += character;
+    }
+  }
+  return words;
+}
+
+model::LoraConfig lora_config(const config::ModelSection::Lora& section) {
+  const auto names = split(section.targets);
+  return {.rank = section.rank,
+          .alpha = section.alpha > 0 ? section.alpha : static_cast<double>(section.rank),
+          .dropout = section.dropout,
+          .targets = section.targets == "all-linear" ? projections() : std::set(names.begin(), names.end())};
+}
+
 model::LlamaConfig llama_config(const config::ModelSection& section) {
   return {.vocab_size = section.vocab_size,
           .hidden_size = section.hidden_size,
@@ -28,7 +55,8 @@ model::LlamaConfig llama_config(const config::ModelSection& section) {
           .num_key_value_heads = section.num_key_value_heads > 0 ? section.num_key_value_heads : section.num_attention_heads,
           .head_dim = section.head_dim > 0 ? section.head_dim : section.hidden_size / section.num_attention_heads,
           .rms_norm_eps = section.rms_norm_eps,
-          .tie_word_embeddings = section.tie_word_embeddings};
+          .tie_word_embeddings = section.tie_word_embeddings,
+          .lora = lora_config(section.lora)};
 }
 
 /// Throws ConfigError with everything that no model can be built of.
@@ -66,6 +94,14 @@ void check(const config::RunConfig& config) {
           "{}: "
           "llama3 needs a factor and a length of at least 1, and a high_freq_factor above low_freq_factor",
           scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor, scaling.original_max_position_embeddings));
+    }
+  }
+  if (model.lora.rank > 0 && model.lora.targets != "all-linear") {
+    for (const auto& name : split(model.lora.targets)) {
+      if (!projections().contains(name)) {
+        problems.push_back(fmt::format("model.lora.targets = \"{}\": no projection \"{}\"; accepted: all-linear, or some of {}",
+                                       model.lora.targets, name, fmt::join(projections(), ", ")));
+      }
     }
   }
   if (model.dropout != 0) {
@@ -126,17 +162,26 @@ class LanguageModel final : public train::Workload {
     // Scores and mixing: 2 FLOPs each a query, key and element.
     const double attention =
         4.0 * static_cast<double>(attention_width_ * layers_) * static_cast<double>(total.visible_keys) * share;
-    const double forward = products + attention;
-    // Backward is twice the forward. Recomputation runs the blocks, not the head, once more.
+    std::int64_t adapters = 0;
+    for (const auto& parameter : parameters_.parameters()) {
+      adapters += parameter.is_adapter ? parameter.numel() : 0;
+    }
+    const double adapted = 2.0 * static_cast<double>(adapters) * static_cast<double>(total.tokens) * share;
+    const double forward = products + attention + adapted;
+    // Backward is twice the forward, but frozen weights get no gradient of their own. Recomputation runs the blocks, not the
+    // head, once more.
+    const double training = 3 * forward - (adapters > 0 ? products : 0);
     const double head = 2.0 * static_cast<double>(config_.vocab_size * config_.hidden_size) * static_cast<double>(total.tokens);
-    return {3 * forward, 3 * forward + (checkpointing_ ? forward - head * share : 0)};
+    return {training, training + (checkpointing_ ? forward - head * share : 0)};
   }
 
   [[nodiscard]] train::Batch load(std::span<const std::int64_t> rows, const model::ForwardKey& key) override {
     return {read(*training_, rows), key};
   }
 
-  [[nodiscard]] torch::Tensor loss_sum(const train::Batch& batch) override { return model_.loss_sum(as_tokens(batch.tensors)); }
+  [[nodiscard]] torch::Tensor loss_sum(const train::Batch& batch) override {
+    return model_.loss_sum(as_tokens(batch.tensors, batch.key));
+  }
 
   [[nodiscard]] std::int64_t num_eval_rows() const override { return held_out_ ? held_out_->num_rows() : 0; }
   [[nodiscard]] std::string quality_name() const override { return "eval_loss"; }
@@ -145,7 +190,7 @@ class LanguageModel final : public train::Workload {
   [[nodiscard]] train::Evaluation evaluate(std::span<const std::int64_t> eval_rows) override {
     constexpr std::int64_t kFiller[] = {-1};
     const auto tensors = read(*held_out_, eval_rows.empty() ? std::span<const std::int64_t>(kFiller) : eval_rows);
-    return {model_.loss_sum(as_tokens(tensors)).item<double>(), targets_of(*held_out_, eval_rows)};
+    return {model_.loss_sum(as_tokens(tensors, {.training = false})).item<double>(), targets_of(*held_out_, eval_rows)};
   }
 
  private:
@@ -187,10 +232,11 @@ class LanguageModel final : public train::Workload {
     return tensors;
   }
 
-  static model::TokenBatch as_tokens(const std::vector<torch::Tensor>& tensors) {
+  static model::TokenBatch as_tokens(const std::vector<torch::Tensor>& tensors, const model::ForwardKey& key) {
     return {.input_ids_NT = tensors[0],
             .labels_NT = tensors[1],
-            .segment_ids_NT = tensors.size() > 2 ? tensors[2] : torch::Tensor()};
+            .segment_ids_NT = tensors.size() > 2 ? tensors[2] : torch::Tensor(),
+            .key = key};
   }
 
   model::ParameterList parameters_;

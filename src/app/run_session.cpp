@@ -33,7 +33,6 @@
 #include "train/stop_request.hpp"
 #include "train/strategy_options.hpp"
 #include "train/trainer.hpp"
-#include "weights/config_copy.hpp"
 #include "workloads/table.hpp"
 
 namespace shardmark::app {
@@ -68,6 +67,11 @@ class Session {
         record::check_writable(config_.output.path, config_.output.overwrite);
       }
     });
+    world_.collectively("the folder of checkpoint.export", [&] {
+      if (world_.rank() == 0) {
+        train::check_export(config_);
+      }
+    });
     world_.collectively("the workload and its data", [&] { workload_ = workloads::make_workload(config_); });
     communication_.emplace(comm::make_communicator(world_, device_->communicator_options(config_, &faults_)));
     workload_->set_device(device::torch_device(communication_->device()));
@@ -81,7 +85,7 @@ class Session {
     }
     world_.collectively("the checkpoint", [&] {
       const double start = base::now_s();
-      initial_ = train::open_checkpoint(config_.model.checkpoint, workload_->parameters());
+      initial_ = train::open_checkpoints(train::weight_folders(config_), workload_->parameters());
       load_s_ = config_.model.checkpoint.empty() ? record::kMissing : base::now_s() - start;
     });
     faults_.reach(base::FaultPhase::init, 0);
@@ -121,9 +125,7 @@ class Session {
       }
     });
     if (outcome.stopped) {
-      base::log_info(
-          fmt::format("stopped on request after step {}; there is no checkpoint.dir, so nothing was saved to resume from",
-                      outcome.steps_done - 1));
+      base::log_info(fmt::format("stopped on request after {} steps; nothing was saved to resume from", outcome.steps_done));
     }
     finish(outcome.stopped ? "stopped" : "complete", outcome.stopped ? "stopped by SIGUSR1, no checkpoint" : "",
            outcome.stopped ? base::ExitCode::failed : base::ExitCode::good);
@@ -205,17 +207,17 @@ class Session {
       return;
     }
     const double start = base::now_s();
-    auto tensors = strategy_->gather_parameters();
-    for (const auto& buffer : workload_->parameters().buffers()) {
+    auto& list = workload_->parameters();
+    const bool adapters = std::ranges::any_of(list.parameters(), &model::Parameter::is_adapter);
+    auto tensors = adapters ? strategy_->gather_trainable() : strategy_->gather_parameters();
+    for (const auto& buffer : list.buffers()) {
       tensors.push_back({buffer.name, buffer.value});
     }
-    const std::string path = config_.checkpoint.export_folder + "/model.safetensors";
     if (world_.rank() == 0) {
-      train::write_tensors(path, tensors);
-      if (!config_.model.checkpoint.empty()) {
-        weights::copy_config(config_.model.checkpoint, config_.checkpoint.export_folder, "float32");
-      }
-      save_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(path));
+      train::export_weights(config_, tensors, adapters);
+      const auto file = train::exported_file(config_, adapters);
+      save_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(file));
+      base::log_info("weights: " + file);
     }
     save_s_ = base::now_s() - start;
   }
@@ -259,7 +261,7 @@ class Session {
       summary.wire_bytes_per_step = *std::ranges::max_element(payload) / static_cast<double>(outcome.timed_steps);
     }
     writer_->append_summary(summary);
-    print_summary(summary, checks);
+    print_summary(summary, checks, config_.evaluate.target);
   }
 
   [[nodiscard]] record::SummaryRow make_summary(const train::Outcome& outcome, const metrics::Recorder& recorder, bool passed) {
@@ -288,16 +290,18 @@ class Session {
     return summary;
   }
 
-  static void print_summary(const record::SummaryRow& summary, const std::vector<record::CheckRow>& checks) {
+  static void print_summary(const record::SummaryRow& summary, const std::vector<record::CheckRow>& checks, double target) {
     const auto passed = std::ranges::count_if(checks, [](const auto& check) { return check.passed != 0; });
     std::string quality;
     if (std::isfinite(summary.quality_value)) {
       quality = fmt::format(", {} {:.4f}", summary.quality_name.str(), summary.quality_value);
     }
     if (summary.quality_best_steps >= 0 && summary.quality_best_steps < summary.steps_applied + summary.steps_skipped) {
-      quality += fmt::format(" (best {:.4f} after step {})", summary.quality_best, summary.quality_best_steps - 1);
+      quality += fmt::format(" (best {:.4f} after {} steps)", summary.quality_best, summary.quality_best_steps);
     }
-    if (summary.steps_to_target >= 0) {
+    if (summary.steps_to_target < 0 && target != 0) {
+      quality += fmt::format(", target {:.4g} not reached", target);
+    } else if (summary.steps_to_target >= 0) {
       quality += fmt::format(", target reached in {} steps, {:.4g} s", summary.steps_to_target, summary.time_to_target_s);
     }
     std::string throughput =

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "config/json_file.hpp"
 #include "config/print.hpp"
 
 namespace shardmark::config {
@@ -220,19 +218,12 @@ class Reader {
 }  // namespace
 
 std::vector<ArchitectureKey> read_architecture(const std::string& path, Problems& problems) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) {
-    problems.push_back(fmt::format("{} cannot be read: check its permissions", path));
-    return {};
-  }
-  const auto entries = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!entries.is_object()) {
-    problems.push_back(fmt::format("{}: no JSON object", path));
+  const auto entries = read_json_object(path, problems);
+  if (!entries) {
     return {};
   }
   const auto before = problems.size();
-  auto keys = Reader(path, entries, problems).read();
+  auto keys = Reader(path, *entries, problems).read();
   return problems.size() == before ? keys : std::vector<ArchitectureKey>();
 }
 

@@ -79,6 +79,11 @@ Key word_or_number(std::string name, std::vector<std::string> words, NumberRule 
           .member = member};
 }
 
+Key defaulted(std::string default_text, Key key) {
+  key.default_text = std::move(default_text);
+  return key;
+}
+
 Key unhashed(Key key) {
   key.hashed = false;
   return key;
@@ -130,6 +135,18 @@ std::vector<Key> model_and_data_keys() {
              "length of the pre-training", SM_MEMBER(model.rope_scaling.original_max_position_embeddings)),
       number("model.rms_norm_eps", {"1e-05", kShare}, "added to the mean square in RMSNorm", SM_MEMBER(model.rms_norm_eps)),
       flag("model.tie_word_embeddings", "false", "the head is the embedding", SM_MEMBER(model.tie_word_embeddings)),
+      number("model.lora.rank", {"0", kLayers}, "width of the adapters of a frozen language model; 0 = none, all weights train",
+             SM_MEMBER(model.lora.rank)),
+      number("model.lora.alpha", {"0.0", kAtLeastZero}, "what adapters add is scaled by alpha / rank; 0 = rank",
+             SM_MEMBER(model.lora.alpha)),
+      number("model.lora.dropout", {"0.0", kBelowOne}, "probability of zeroing what enters an adapter",
+             SM_MEMBER(model.lora.dropout)),
+      defaulted("\"all-linear\"",
+                text("model.lora.targets", "projections that get adapters: all-linear, or names as q_proj,v_proj",
+                     SM_MEMBER(model.lora.targets))),
+      text("model.lora.checkpoint",
+           "folder with adapter_model.safetensors and adapter_config.json to start from; \"\" = adapters that add nothing",
+           SM_MEMBER(model.lora.checkpoint)),
       list_of(4, number("model.stages", {"[3.0, 4.0, 6.0, 3.0]", kBlocks},
                         "bottleneck blocks of a detector's backbone, by stage", SM_MEMBER(model.stages))),
       number("model.stem", {"64", kLayers}, "channels of its first convolution; stages have 4, 8, 16, 32 times as many",

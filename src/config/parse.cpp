@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/adapter.hpp"
 #include "config/architecture.hpp"
 #include "config/assign.hpp"
 #include "config/combinations.hpp"
@@ -67,7 +68,7 @@ class Loader {
     for (const auto& assignment : request_.sets) {
       apply_assignment(assignment);
     }
-    apply_architecture();
+    apply_beside_weights();
     if (request_.technique) {
       set_once("technique.name", *request_.technique, "--technique");
     }
@@ -239,21 +240,39 @@ class Loader {
     }
   }
 
-  /// A checkpoint's config.json says what its tensors are: it beats presets and files, and what the command line says against
-  /// it is refused.
-  void apply_architecture() {
-    const std::string path = config_.model.checkpoint + "/config.json";
+  /// What files beside weights say of their tensors beats presets and files of keys; what the command line says against them is
+  /// refused.
+  void apply_beside_weights() {
+    const auto& model = config_.model;
     std::error_code failure;
-    if (config_.workload.name != "lm" || config_.model.checkpoint.empty() || !std::filesystem::exists(path, failure)) {
+    for (const auto& [key, folder] :
+         {std::pair{"model.checkpoint", model.checkpoint}, std::pair{"model.lora.checkpoint", model.lora.checkpoint}}) {
+      if (!folder.empty() && !std::filesystem::is_directory(folder, failure)) {
+        problems_.push_back(fmt::format("{} = {}: no such folder", key, quoted(folder)));
+        return;
+      }
+    }
+    if (config_.workload.name != "lm") {
       return;
     }
-    for (const auto& [name, value] : read_architecture(path, problems_)) {
+    if (const std::string path = model.checkpoint + "/config.json";
+        !model.checkpoint.empty() && std::filesystem::exists(path, failure)) {
+      apply_keys(read_architecture(path, problems_), path);
+    }
+    if (!model.lora.checkpoint.empty()) {
+      const std::string path = model.lora.checkpoint + "/adapter_config.json";
+      apply_keys(read_adapter(path, problems_), path);
+    }
+  }
+
+  void apply_keys(const std::vector<ArchitectureKey>& entries, const std::string& path) {
+    for (const auto& [name, value] : entries) {
       const Key& key = *find_key(name);
       const auto given = command_line_.contains(name) ? value_text(key, config_) : "";
       set(key, value, "file " + path);
       if (const auto said = value_text(key, config_); !given.empty() && given != said) {
         problems_.push_back(
-            fmt::format("--set {} = {}: {} says {}; leave it out, or name another model.checkpoint", name, given, path, said));
+            fmt::format("--set {} = {}: {} says {}; leave it out, or name another folder", name, given, path, said));
       }
     }
   }

@@ -60,6 +60,14 @@ struct ModelSection {
   std::int64_t groups = 0;     // of the heads' group normalisation
   std::vector<double> sizes;   // short side, longest long side
   std::string batch_norm;      // local, sync, eval, frozen
+  struct Lora {
+    std::int64_t rank = 0;  // 0: all weights train
+    double alpha = 0;
+    double dropout = 0;
+    std::string targets;  // all-linear, or names of projections with commas between
+    std::string checkpoint;
+  };
+  Lora lora;
   bool activation_checkpointing = false;
 };
 struct DataSection {

@@ -18,13 +18,13 @@ Llama::Block::Block(ParameterList& list, const std::string& name, const LlamaCon
     : unit(list.begin_unit(name)),
       attention_norm(list, name + ".input_layernorm", config.hidden_size, config.rms_norm_eps),
       attention(list, name + ".self_attn",
-                {config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim}),
+                {config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim}, config.lora),
       mlp_norm(list, name + ".post_attention_layernorm", config.hidden_size, config.rms_norm_eps),
-      mlp(list, name + ".mlp", config.hidden_size, config.intermediate_size) {}
+      mlp(list, name + ".mlp", config.hidden_size, config.intermediate_size, config.lora) {}
 
 torch::Tensor Llama::Block::forward(const torch::Tensor& x_NTC, const AttentionContext& context) const {
   const torch::Tensor attended_NTC = x_NTC + attention.forward(attention_norm.forward(x_NTC), context);
-  return attended_NTC + mlp.forward(mlp_norm.forward(attended_NTC));
+  return attended_NTC + mlp.forward(mlp_norm.forward(attended_NTC), context.key);
 }
 
 Llama::Llama(ParameterList& list, const LlamaConfig& config, torch::Tensor frequencies)
@@ -48,14 +48,20 @@ Llama::Llama(ParameterList& list, const LlamaConfig& config, torch::Tensor frequ
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     blocks_.emplace_back(list, "model.layers." + std::to_string(layer), config);
   }
+  if (config.lora.rank > 0) {
+    for (Parameter& parameter : list.parameters()) {
+      parameter.trainable = parameter.is_adapter;
+    }
+  }
 }
 
-torch::Tensor Llama::hidden(const torch::Tensor& input_ids_NT, const torch::Tensor& segment_ids_NT) const {
+torch::Tensor Llama::hidden(const torch::Tensor& input_ids_NT, const TokenBatch& batch) const {
   if (frequencies_.device() != input_ids_NT.device()) {
     frequencies_ = frequencies_.to(input_ids_NT.device());  // once
   }
-  const AttentionContext context = segment_ids_NT.defined() ? packed_context(frequencies_, segment_ids_NT)
+  AttentionContext context = batch.segment_ids_NT.defined() ? packed_context(frequencies_, batch.segment_ids_NT)
                                                             : causal_context(frequencies_, input_ids_NT.size(1));
+  context.key = batch.key;
   torch::Tensor x_NTC = at::embedding(embedding_->value, input_ids_NT);
   for (const Block& block : blocks_) {
     x_NTC = run_unit(
@@ -78,20 +84,20 @@ torch::Tensor Llama::cross_entropy_sum(const torch::Tensor& x_NTC, const torch::
 
 torch::Tensor Llama::loss_sum(const TokenBatch& batch) const {
   return run_unit(*list_, kRoot, batch.input_ids_NT, [&](const torch::Tensor& input_ids_NT) {
-    return cross_entropy_sum(hidden(input_ids_NT, batch.segment_ids_NT), batch.labels_NT);
+    return cross_entropy_sum(hidden(input_ids_NT, batch), batch.labels_NT);
   });
 }
 
 torch::Tensor Llama::logits(const TokenBatch& batch) const {
   return run_unit(*list_, kRoot, batch.input_ids_NT,
-                  [&](const torch::Tensor& input_ids_NT) { return head(hidden(input_ids_NT, batch.segment_ids_NT)); });
+                  [&](const torch::Tensor& input_ids_NT) { return head(hidden(input_ids_NT, batch)); });
 }
 
 std::int64_t Llama::matmul_parameters() const {
   std::int64_t sum = head_ == embedding_ ? head_->numel() : 0;
   for (const auto& parameter : list_->parameters()) {
     const bool looked_up = &parameter == embedding_;
-    sum += parameter.is_matrix() && !looked_up ? parameter.numel() : 0;
+    sum += parameter.is_matrix() && !looked_up && !parameter.is_adapter ? parameter.numel() : 0;
   }
   return sum;
 }

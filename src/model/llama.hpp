@@ -25,6 +25,7 @@ struct LlamaConfig {
   std::int64_t head_dim = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = true;
+  LoraConfig lora = {};  // with adapters nothing else trains
 };
 
 /// Rows of one pass. Positions of a segment start at 0.
@@ -32,6 +33,7 @@ struct TokenBatch {
   torch::Tensor input_ids_NT;    // int64
   torch::Tensor labels_NT;       // int64, beside their own token; -100 = no target. Not needed for logits.
   torch::Tensor segment_ids_NT;  // int64; undefined: every row is one segment
+  ForwardKey key = {};           // of what is drawn in the pass: dropout before adapters
 };
 
 /// Unit 0 holds embedding, final norm and head, each block is a unit of its own (see unit.hpp).
@@ -45,7 +47,8 @@ class Llama {
   /// (N, T, V).
   [[nodiscard]] torch::Tensor logits(const TokenBatch& batch) const;
 
-  /// Weights that every token is multiplied with: all matrices, the head counted, the look-up in the embedding not.
+  /// Weights that every token is multiplied with: all matrices but adapters, the head counted, the look-up in the embedding
+  /// not.
   [[nodiscard]] std::int64_t matmul_parameters() const;
 
  private:
@@ -61,7 +64,7 @@ class Llama {
   };
 
   /// Output of the final norm. To be called inside the root unit.
-  [[nodiscard]] torch::Tensor hidden(const torch::Tensor& input_ids_NT, const torch::Tensor& segment_ids_NT) const;
+  [[nodiscard]] torch::Tensor hidden(const torch::Tensor& input_ids_NT, const TokenBatch& batch) const;
   [[nodiscard]] torch::Tensor head(const torch::Tensor& x_NTC) const;
   [[nodiscard]] torch::Tensor cross_entropy_sum(const torch::Tensor& x_NTC, const torch::Tensor& labels_NT) const;
 

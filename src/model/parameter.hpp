@@ -33,7 +33,8 @@ struct Parameter {
   std::vector<std::int64_t> shape;
   Init init;
   bool trainable = true;
-  std::int64_t unit = 0;  // index into ParameterList::units
+  bool is_adapter = false;  // lies in an adapter's file, not in the checkpoint of the model that it adapts
+  std::int64_t unit = 0;    // index into ParameterList::units
   /// Of a tensor of the root: used only behind the units that it encloses (a final norm, a head). Backward meets it first, so
   /// while it trains alone the frozen units before it are not visited. Undeclared, a root's tensor counts as used before them.
   bool behind_units = false;

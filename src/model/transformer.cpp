@@ -19,11 +19,17 @@ AttentionContext rotary_tables(const torch::Tensor& frequencies, const torch::Te
 
 }  // namespace
 
-Projection::Projection(ParameterList& list, const std::string& name, std::int64_t width_in, std::int64_t width_out)
-    : weight_(&list.add(name + ".weight", {width_out, width_in}, Init::normal(0, kInitialDeviation))) {}
+Projection::Projection(ParameterList& list, const std::string& name, std::int64_t width_in, std::int64_t width_out,
+                       const LoraConfig& lora)
+    : weight_(&list.add(name + ".weight", {width_out, width_in}, Init::normal(0, kInitialDeviation))) {
+  if (lora.adapts(name)) {
+    adapter_.emplace(list, name, width_in, width_out, lora);
+  }
+}
 
-torch::Tensor Projection::forward(const torch::Tensor& x) const {
-  return at::linear(x, weight_->value);
+torch::Tensor Projection::forward(const torch::Tensor& x, const ForwardKey& key) const {
+  torch::Tensor y = at::linear(x, weight_->value);
+  return adapter_ ? y.add_(adapter_->forward(x, key)) : y;
 }
 
 RmsNorm::RmsNorm(ParameterList& list, const std::string& name, std::int64_t width, double epsilon)
@@ -66,12 +72,12 @@ AttentionContext packed_context(const torch::Tensor& frequencies, const torch::T
   return context;
 }
 
-SelfAttention::SelfAttention(ParameterList& list, const std::string& name, const AttentionShape& shape)
+SelfAttention::SelfAttention(ParameterList& list, const std::string& name, const AttentionShape& shape, const LoraConfig& lora)
     : shape_(shape),
-      q_(list, name + ".q_proj", shape.hidden, shape.heads * shape.head_width),
-      k_(list, name + ".k_proj", shape.hidden, shape.kv_heads * shape.head_width),
-      v_(list, name + ".v_proj", shape.hidden, shape.kv_heads * shape.head_width),
-      o_(list, name + ".o_proj", shape.heads * shape.head_width, shape.hidden) {
+      q_(list, name + ".q_proj", shape.hidden, shape.heads * shape.head_width, lora),
+      k_(list, name + ".k_proj", shape.hidden, shape.kv_heads * shape.head_width, lora),
+      v_(list, name + ".v_proj", shape.hidden, shape.kv_heads * shape.head_width, lora),
+      o_(list, name + ".o_proj", shape.heads * shape.head_width, shape.hidden, lora) {
   SM_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads must be a multiple of key and value heads");
 }
 
@@ -84,9 +90,9 @@ torch::Tensor SelfAttention::forward(const torch::Tensor& x_NTC, const Attention
   const auto placed = [&](const torch::Tensor& x_NTHD) {
     return rotate(x_NTHD, context.cos_TD, context.sin_TD).transpose(1, 2);
   };
-  const torch::Tensor q_NHTD = placed(split(q_.forward(x_NTC), shape_.heads));
-  const torch::Tensor k_NKTD = placed(split(k_.forward(x_NTC), shape_.kv_heads));
-  const torch::Tensor v_NKTD = split(v_.forward(x_NTC), shape_.kv_heads).transpose(1, 2);
+  const torch::Tensor q_NHTD = placed(split(q_.forward(x_NTC, context.key), shape_.heads));
+  const torch::Tensor k_NKTD = placed(split(k_.forward(x_NTC, context.key), shape_.kv_heads));
+  const torch::Tensor v_NKTD = split(v_.forward(x_NTC, context.key), shape_.kv_heads).transpose(1, 2);
   std::optional<torch::Tensor> mask;
   if (context.mask_NTT.defined()) {
     mask = context.mask_NTT;
@@ -94,16 +100,17 @@ torch::Tensor SelfAttention::forward(const torch::Tensor& x_NTC, const Attention
   const torch::Tensor mixed_NHTD =
       at::scaled_dot_product_attention(q_NHTD, k_NKTD, v_NKTD, mask, /*dropout_p=*/0.0, /*is_causal=*/!mask,
                                        /*scale=*/std::nullopt, /*enable_gqa=*/shape_.heads != shape_.kv_heads);
-  return o_.forward(mixed_NHTD.transpose(1, 2).reshape({rows, length, shape_.heads * shape_.head_width}));
+  return o_.forward(mixed_NHTD.transpose(1, 2).reshape({rows, length, shape_.heads * shape_.head_width}), context.key);
 }
 
-GatedMlp::GatedMlp(ParameterList& list, const std::string& name, std::int64_t hidden, std::int64_t width)
-    : gate_(list, name + ".gate_proj", hidden, width),
-      up_(list, name + ".up_proj", hidden, width),
-      down_(list, name + ".down_proj", width, hidden) {}
+GatedMlp::GatedMlp(ParameterList& list, const std::string& name, std::int64_t hidden, std::int64_t width,
+                   const LoraConfig& lora)
+    : gate_(list, name + ".gate_proj", hidden, width, lora),
+      up_(list, name + ".up_proj", hidden, width, lora),
+      down_(list, name + ".down_proj", width, hidden, lora) {}
 
-torch::Tensor GatedMlp::forward(const torch::Tensor& x_NTC) const {
-  return down_.forward(swiglu(gate_.forward(x_NTC), up_.forward(x_NTC)));
+torch::Tensor GatedMlp::forward(const torch::Tensor& x_NTC, const ForwardKey& key) const {
+  return down_.forward(swiglu(gate_.forward(x_NTC, key), up_.forward(x_NTC, key)), key);
 }
 
 }  // namespace shardmark::model

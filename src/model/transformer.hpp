@@ -6,21 +6,26 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "model/layers.hpp"
+#include "model/lora.hpp"
 #include "model/parameter.hpp"
 
 namespace shardmark::model {
 
-/// y = x W^T without bias. Weight (O, I) starts normal with deviation 0.02, as language models do.
+/// y = x W^T without bias, and what an adapter adds. Weight (O, I) starts normal with deviation 0.02, as language models do.
 class Projection {
  public:
-  Projection(ParameterList& list, const std::string& name, std::int64_t width_in, std::int64_t width_out);
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& x) const;
+  Projection(ParameterList& list, const std::string& name, std::int64_t width_in, std::int64_t width_out,
+             const LoraConfig& lora = {});
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& x, const ForwardKey& key) const;
 
  private:
   Parameter* weight_;
+  std::optional<LoraAdapter> adapter_;
 };
 
 /// x / sqrt(mean(x^2) + eps) over the last dimension in fp32, cast to the type of x, times a weight that starts at 1.
@@ -51,6 +56,7 @@ struct AttentionContext {
   torch::Tensor cos_TD;    // (T, D), or (N, 1, T, D) where rows have segments
   torch::Tensor sin_TD;    // likewise
   torch::Tensor mask_NTT;  // (N, 1, T, T) boolean, true = visible; undefined: causal over the whole row
+  ForwardKey key = {};     // of what is drawn in the pass
 };
 
 /// For rows of `length` positions that each hold one text.
@@ -69,7 +75,7 @@ struct AttentionShape {
 /// Causal self-attention with rotary positions. Names NAME.{q,k,v,o}_proj.weight.
 class SelfAttention {
  public:
-  SelfAttention(ParameterList& list, const std::string& name, const AttentionShape& shape);
+  SelfAttention(ParameterList& list, const std::string& name, const AttentionShape& shape, const LoraConfig& lora = {});
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& x_NTC, const AttentionContext& context) const;
 
  private:
@@ -83,8 +89,8 @@ class SelfAttention {
 /// down(silu(gate x) * up x). Names NAME.{gate,up,down}_proj.weight.
 class GatedMlp {
  public:
-  GatedMlp(ParameterList& list, const std::string& name, std::int64_t hidden, std::int64_t width);
-  [[nodiscard]] torch::Tensor forward(const torch::Tensor& x_NTC) const;
+  GatedMlp(ParameterList& list, const std::string& name, std::int64_t hidden, std::int64_t width, const LoraConfig& lora = {});
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& x_NTC, const ForwardKey& key) const;
 
  private:
   Projection gate_;

@@ -35,6 +35,7 @@ class FlatStrategy final : public Strategy {
   void begin_evaluation() override;
   void end_evaluation() override;
   [[nodiscard]] std::vector<NamedTensor> gather_parameters() override;
+  [[nodiscard]] std::vector<NamedTensor> gather_trainable() override;
   [[nodiscard]] std::vector<NamedTensor> gather_gradients() override;
   [[nodiscard]] std::vector<Replica> replicas() const override;
   void flip_bit(std::int64_t element) override;
@@ -57,6 +58,8 @@ class FlatStrategy final : public Strategy {
   void bind_values(FlatGroup& group);
   [[nodiscard]] optim::RangeLayout range_of(const FlatGroup& group) const;
   void bind_optimizer();
+  /// Of the first groups.
+  [[nodiscard]] std::vector<NamedTensor> gather_of(std::size_t num_groups);
   void fill_initial_values(const InitialValue& initial);
   void fill_part(FlatGroup& group, const TensorPart& part, const InitialValue& initial);
   /// To where training runs; and what adds statistics over ranks, where the model has such layers.

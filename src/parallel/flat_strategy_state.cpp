@@ -45,10 +45,18 @@ std::uint64_t hash_of(const torch::Tensor& flat) {
 }  // namespace
 
 std::vector<NamedTensor> FlatStrategy::gather_parameters() {
+  return gather_of(groups_.size());
+}
+
+std::vector<NamedTensor> FlatStrategy::gather_trainable() {
+  return gather_of(num_trainable_groups_);  // frozen ones come last
+}
+
+std::vector<NamedTensor> FlatStrategy::gather_of(std::size_t num_groups) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> by_parameter(facts_.size());
-  for (auto& group : groups_) {
-    cut_out(group, parameters_->whole(group), *list_, by_parameter);
+  for (std::size_t g = 0; g < num_groups; ++g) {
+    cut_out(groups_[g], parameters_->whole(groups_[g]), *list_, by_parameter);
   }
   return named(by_parameter, *list_);
 }

@@ -112,6 +112,8 @@ class Strategy {
   /// Whole parameters or reduced gradients, unpadded, in declaration order. Collective; full on rank 0 (others may be empty).
   /// Gradients are what the step reduced until `update` has used them.
   [[nodiscard]] virtual std::vector<NamedTensor> gather_parameters() = 0;
+  /// Those that train.
+  [[nodiscard]] virtual std::vector<NamedTensor> gather_trainable() = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> gather_gradients() = 0;
   /// One for each kind of copy, of all that rest so on this rank: tensors kept whole, parts that another group of ranks holds
   /// too. Of equal length on all ranks; empty where no two ranks hold the same.

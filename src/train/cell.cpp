@@ -26,7 +26,7 @@ CellResult run_cell(const CellParts& parts) {
   const auto batch = config::resolve_batch(parts.config, communicator.size());
   const auto workload = parts.make_workload(parts.config);
   workload->set_device(device::torch_device(parts.communication.device()));
-  const auto initial = open_checkpoint(parts.config.model.checkpoint, workload->parameters());
+  const auto initial = open_checkpoints(weight_folders(parts.config), workload->parameters());
   const auto strategy = parallel::make_strategy(
       parts.config.technique.name,
       strategy_options(parts.config, batch, parts.node_ranks, parts.faults, &parts.communication.device()), communicator);

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <span>
 #include <utility>
@@ -15,6 +19,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "weights/checkpoint.hpp"
+#include "weights/config_files.hpp"
 
 namespace shardmark::train {
 
@@ -105,8 +110,20 @@ bool is_read(const model::NamedBuffer& buffer) {
   return buffer.value.scalar_type() == at::kFloat;
 }
 
-/// What is missing in a checkpoint, of the wrong shape, or of another model.
-std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, const model::ParameterList& list) {
+/// The first of many problems of one kind tell enough.
+std::vector<std::string> shortened(std::vector<std::string> problems) {
+  constexpr std::size_t kMost = 10;
+  if (problems.size() > kMost + 1) {
+    const auto left = problems.size() - kMost;
+    problems.resize(kMost);
+    problems.push_back(fmt::format("and {} more like these", left));
+  }
+  return problems;
+}
+
+/// What is missing in a checkpoint of the model's own parameters or of its adapters, of the wrong shape, or of another model.
+std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, const model::ParameterList& list,
+                                     bool of_adapters) {
   std::vector<std::string> problems;
   std::set<std::string> known;
   const auto look = [&](const Wanted& wanted) {
@@ -119,6 +136,9 @@ std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, cons
     return good;
   };
   for (const auto& parameter : list.parameters()) {
+    if (parameter.is_adapter != of_adapters) {
+      continue;
+    }
     const bool twice = !parameter.also_named.empty() && checkpoint.find(parameter.also_named) != nullptr;
     if (look({parameter.name, parameter.shape}) && twice && look({parameter.also_named, parameter.shape})) {
       if (auto problem = difference(checkpoint, parameter.name, parameter.also_named); !problem.empty()) {
@@ -128,9 +148,16 @@ std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, cons
   }
   for (const auto& buffer : list.buffers()) {
     known.insert(buffer.name);
-    if (is_read(buffer)) {
+    if (!of_adapters && is_read(buffer)) {
       look({buffer.name, buffer.value.sizes().vec()});
     }
+  }
+  const auto is_known = [&](const auto& entry) { return known.contains(entry.first); };
+  if (std::ranges::none_of(checkpoint.tensors(), is_known)) {
+    return {fmt::format(
+        "{}: none of its {} tensors (as {}) is one of this model's (as {}): it is a checkpoint of another model",
+        checkpoint.path(), checkpoint.tensors().size(),
+        checkpoint.tensors().empty() ? "none" : checkpoint.tensors().begin()->first, known.empty() ? "none" : *known.begin())};
   }
   for (const auto& [name, place] : checkpoint.tensors()) {
     if (!known.contains(name)) {
@@ -142,24 +169,90 @@ std::vector<std::string> problems_of(const weights::Checkpoint& checkpoint, cons
 
 }  // namespace
 
-parallel::InitialValue open_checkpoint(const std::string& folder, model::ParameterList& list) {
-  if (folder.empty()) {
-    return {};
-  }
-  const auto checkpoint = std::make_shared<weights::Checkpoint>(folder);
-  if (auto problems = problems_of(*checkpoint, list); !problems.empty()) {
-    throw base::ConfigError(std::move(problems));
+WeightFolders weight_folders(const config::RunConfig& config) {
+  return {config.model.checkpoint, config.model.lora.checkpoint};
+}
+
+parallel::InitialValue open_checkpoints(const WeightFolders& folders, model::ParameterList& list) {
+  std::shared_ptr<weights::Checkpoint> model;
+  std::shared_ptr<weights::Checkpoint> adapter;
+  std::vector<std::string> problems;
+  const auto open = [&](const std::string& folder, const char* stem, auto& checkpoint) {
+    if (!folder.empty()) {
+      checkpoint = std::make_shared<weights::Checkpoint>(folder, stem);
+      std::ranges::move(problems_of(*checkpoint, list, &checkpoint == &adapter), std::back_inserter(problems));
+    }
+  };
+  open(folders.model, "model", model);
+  open(folders.adapter, "adapter_model", adapter);
+  if (!problems.empty()) {
+    throw base::ConfigError(shortened(std::move(problems)));
   }
   for (auto& buffer : list.buffers()) {
-    if (is_read(buffer)) {
-      read_as_fp32(*checkpoint->find(buffer.name), 0,
+    if (model != nullptr && is_read(buffer)) {
+      read_as_fp32(*model->find(buffer.name), 0,
                    {buffer.value.data_ptr<float>(), static_cast<std::size_t>(buffer.value.numel())});
     }
   }
-  return [checkpoint](const model::Parameter& parameter, std::int64_t first, std::span<float> out) {
+  return [model, adapter](const model::Parameter& parameter, std::int64_t first, std::span<float> out) {
+    const auto& checkpoint = parameter.is_adapter ? adapter : model;
+    if (checkpoint == nullptr) {
+      return false;
+    }
     read_as_fp32(*checkpoint->find(parameter.name), first, out);
     return true;
   };
+}
+
+void check_export(const config::RunConfig& config) {
+  const std::string& folder = config.checkpoint.export_folder;
+  if (folder.empty()) {
+    return;
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure || ::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw base::IoError(fmt::format("checkpoint.export = {}: no folder that can be written into: {}", folder,
+                                    failure ? failure.message() : std::strerror(errno)));
+  }
+  for (const auto& [key, from] : {std::pair{"model.checkpoint", config.model.checkpoint},
+                                  std::pair{"model.lora.checkpoint", config.model.lora.checkpoint}}) {
+    if (!from.empty() && std::filesystem::equivalent(from, folder, failure)) {
+      throw base::ConfigError(
+          fmt::format("checkpoint.export = {} is the folder of {}: what the run starts from stays; name another", folder, key));
+    }
+  }
+  for (const bool adapters : {false, true}) {
+    if (const auto file = exported_file(config, adapters); std::filesystem::exists(file, failure) && !config.output.overwrite) {
+      throw base::ConfigError(
+          fmt::format("checkpoint.export = {}: {} exists: name another folder, or set output.overwrite = true", folder, file));
+    }
+  }
+}
+
+void export_weights(const config::RunConfig& config, const std::vector<parallel::NamedTensor>& tensors, bool adapters) {
+  const std::string& folder = config.checkpoint.export_folder;
+  write_tensors(exported_file(config, adapters), tensors);
+  if (adapters) {
+    std::set<std::string> targets;
+    for (const auto& tensor : tensors) {  // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
+      const auto end = tensor.name.rfind(".lora_");
+      const auto start = tensor.name.rfind('.', end - 1) + 1;
+      targets.insert(tensor.name.substr(start, end - start));
+    }
+    const auto& lora = config.model.lora;
+    weights::write_adapter_config(folder, {.rank = lora.rank,
+                                           .alpha = lora.alpha > 0 ? lora.alpha : static_cast<double>(lora.rank),
+                                           .dropout = lora.dropout,
+                                           .targets = {targets.begin(), targets.end()},
+                                           .base = config.model.checkpoint});
+  } else if (!config.model.checkpoint.empty()) {
+    weights::copy_config(config.model.checkpoint, folder, "float32");
+  }
+}
+
+std::string exported_file(const config::RunConfig& config, bool adapters) {
+  return config.checkpoint.export_folder + (adapters ? "/adapter_model.safetensors" : "/model.safetensors");
 }
 
 }  // namespace shardmark::train

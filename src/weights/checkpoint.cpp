@@ -48,9 +48,9 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::filesystem::path& folder) {
-  const auto single = folder / "model.safetensors";
-  const auto index = folder / "model.safetensors.index.json";
+Checkpoint::Checkpoint(const std::filesystem::path& folder, const std::string& stem) {
+  const auto single = folder / (stem + ".safetensors");
+  const auto index = folder / (stem + ".safetensors.index.json");
   if (is_there(single)) {
     path_ = single.string();
     open(single);
@@ -58,8 +58,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
     path_ = index.string();
     open_indexed(index);
   } else {
-    throw base::DataError(
-        fmt::format("{}: no checkpoint: neither model.safetensors nor model.safetensors.index.json is there", folder.string()));
+    throw base::DataError(fmt::format("{}: no checkpoint: neither {} nor {} is there", folder.string(),
+                                      single.filename().string(), index.filename().string()));
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a checkpoint folder: FOLDER/model.safetensors, or the files that FOLDER/model.safetensors.index.json names.
+// The tensors of a checkpoint folder: FOLDER/STEM.safetensors, or the files that FOLDER/STEM.safetensors.index.json names.
 // Only headers are in memory; every rank opens the files and reads what it needs of them.
 
 #include <deque>
@@ -17,7 +17,7 @@ class Checkpoint {
  public:
   /// Opens and checks every file. Throws SafetensorsError for a file that breaks the format, DataError where there is neither
   /// file, or where index and files do not hold the same tensors: every one must be where the index says and nowhere else.
-  explicit Checkpoint(const std::filesystem::path& folder);
+  explicit Checkpoint(const std::filesystem::path& folder, const std::string& stem = "model");
 
   /// Where a tensor lies.
   struct Place {
@@ -25,7 +25,7 @@ class Checkpoint {
     const TensorInfo* info = nullptr;
   };
 
-  /// The model.safetensors or the index: what messages name where no single file is meant.
+  /// The one file or the index: what messages name where no single file is meant.
   [[nodiscard]] const std::string& path() const { return path_; }
   /// By name, in order.
   [[nodiscard]] const std::map<std::string, Place, std::less<>>& tensors() const { return places_; }

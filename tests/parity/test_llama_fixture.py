@@ -6,21 +6,21 @@ import shutil
 
 import numpy
 import pytest
-from conftest import Program, read_safetensors, write_safetensors, write_tokens
-from fixture_runs import RUNS, Fixture, exported
+from conftest import Program, losses, read_safetensors, table, write_safetensors, write_tokens
+from fixture_runs import FIXTURES, RUNS, Fixture, exported
 
 ARCHITECTURE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim")
 
 
 class Case(Fixture):
-    def __init__(self, folder):
-        super().__init__("tiny-llama")
-        self.facts |= {"batch": self.facts["rows"], "parameters": self.facts["parameters_total"]}
+    def __init__(self, folder, name="tiny-llama"):
+        super().__init__(name)
+        self.facts |= {"batch": self.facts["rows"], "parameters": self.facts["parameters_trainable"]}
         # Any preset of the workload: the checkpoint's config.json says what the model is.
         self.preset, self.program, self.weights = "lm10m-tiny", Program(folder), folder / "checkpoint"
         self.weights.mkdir()
-        for name in ("config.json", "model.safetensors"):
-            shutil.copy(self.folder / name, self.weights)
+        for file in ("config.json", "model.safetensors"):
+            shutil.copy(FIXTURES / "tiny-llama" / file, self.weights)
         labels = self.tensors["labels"].copy()
         labels[:, 0] = -100  # never a target; data files say so
         write_tokens(folder / "data.h5", self.tensors["input_ids"], labels, lengths=self.tensors["attention_mask"].sum(axis=1))
@@ -36,6 +36,85 @@ class Case(Fixture):
 @pytest.fixture(scope="module")
 def case(tmp_path_factory):
     return Case(tmp_path_factory.mktemp("llama"))
+
+
+class LoraCase(Case):
+    """Adapters on the same model, as a folder of the public library; B is not zero."""
+
+    def __init__(self, folder):
+        super().__init__(folder, "tiny-llama-lora")
+        self.adapter = self.folder
+
+    def train(self, ranks, technique, *sets, adapter=None, **how):
+        return super().train(ranks, technique, f"model.lora.checkpoint={adapter or self.adapter}", *sets, **how)
+
+
+@pytest.fixture(scope="module")
+def lora(tmp_path_factory):
+    return LoraCase(tmp_path_factory.mktemp("lora"))
+
+
+@pytest.mark.parametrize("ranks,technique", RUNS)
+def test_adapters_trajectory_and_gradients(lora, ranks, technique):
+    gradients = lora.program.folder / "gradients"
+    path = lora.train(ranks, technique, f"output.gradients={gradients}")
+    lora.expect_trajectory(path)
+    lora.expect_gradients(read_safetensors(gradients / "gradients.safetensors"))
+    summary = table(path, "summary").iloc[0]
+    assert (summary.parameters, summary.trainable_parameters) == (145_472, 9_984)
+
+
+@pytest.mark.parametrize("ranks, technique", [(2, "ddp"), (3, "zero2"), (2, "fsdp")])
+def test_adapters_with_accumulation_and_recomputation(lora, ranks, technique):
+    lora.expect_trajectory(lora.train(ranks, technique, "data.accumulation=2", "model.activation_checkpointing=true"))
+
+
+@pytest.mark.parametrize("technique", ["ddp", "fsdp"])
+def test_exported_adapters_are_a_folder_of_the_public_library(lora, technique):
+    out = lora.program.folder / f"adapter-{technique}"
+    lora.train(3, technique, f"checkpoint.export={out}", steps=6)
+    found = read_safetensors(out / "adapter_model.safetensors")
+    lora.expect_final_weights(found)
+    assert sorted(file.name for file in out.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    given = json.loads((lora.folder / "adapter_config.json").read_text())
+    written = json.loads((out / "adapter_config.json").read_text())
+    for name in ("peft_type", "r", "lora_alpha", "lora_dropout", "target_modules", "bias", "task_type"):
+        assert written[name] == given[name], name
+    path = lora.train(2, technique, adapter=out, steps=1)
+    lora.expect_loss(path, lora.facts["trajectory_loss"][6], lora.tolerances["loss_rel_by_step"][6])
+
+
+def test_new_adapters_add_nothing_at_first(case, lora):
+    """B starts as zero: the first loss is that of the model alone, and A has no gradient yet."""
+    gradients = lora.program.folder / "new"
+    path = case.train(2, "ddp", "model.lora.rank=3", "model.lora.targets=q_proj,down_proj", f"output.gradients={gradients}", steps=1)
+    case.expect_loss(path, case.facts["trajectory_loss"][0], case.tolerances["loss_rel_by_step"][0])
+    found = read_safetensors(gradients / "gradients.safetensors")
+    assert len(found) == 8 and all((".lora_B." in name) == value.any() for name, value in found.items())
+
+
+def test_dropout_before_adapters_does_not_depend_on_ranks(lora):
+    sets = ("model.lora.rank=4", "model.lora.dropout=0.3")
+    def run(ranks, technique, *more):
+        return losses(Case.train(lora, ranks, technique, *sets, *more))
+    alone = run(1, "single")
+    rows = run(1, "single", "data.accumulation=12")
+    bound = numpy.maximum(20 * numpy.maximum.accumulate(abs(rows / alone - 1)), 2e-6)
+    assert (abs(run(3, "fsdp", "model.activation_checkpointing=true") / alone - 1) <= bound).all()
+    assert (abs(losses(Case.train(lora, 1, "single", "model.lora.rank=4")) / alone - 1)[1:] > bound[1:]).any()
+
+
+@pytest.mark.parametrize("change, said", [({"use_dora": True}, "use_dora = true: not built here"), ({"r": 5}, "lora_A.weight"),
+                                          ({"target_modules": ["q_proj"]}, "k_proj.lora_A.weight is not one"),
+                                          ({"target_modules": ["qkv"]}, "no projection"), ({"rank_pattern": {"q_proj": 2}}, "rank_pattern")])
+def test_adapters_that_are_not_built_are_refused(lora, change, said):
+    folder = lora.program.folder / "wrong"
+    shutil.copytree(lora.folder, folder, dirs_exist_ok=True)
+    entries = json.loads((lora.folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(entries | change))
+    done = lora.program.alone("run", "lm10m-tiny", "--technique", "single", "--set", f"model.checkpoint={lora.weights}",
+                              "--set", f"model.lora.checkpoint={folder}")
+    assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("ranks,technique", RUNS)

@@ -17,15 +17,15 @@ using ::testing::ElementsAre;
 
 const std::string kFixture = SM_TEST_SOURCE_DIR "/tests/fixtures/tiny-llama/";
 
-constexpr LlamaConfig kTinyLlama{.vocab_size = 512,
-                                 .hidden_size = 64,
-                                 .intermediate_size = 160,
-                                 .num_hidden_layers = 2,
-                                 .num_attention_heads = 8,
-                                 .num_key_value_heads = 2,
-                                 .head_dim = 16,
-                                 .rms_norm_eps = 1e-5,
-                                 .tie_word_embeddings = true};
+const LlamaConfig kTinyLlama{.vocab_size = 512,
+                             .hidden_size = 64,
+                             .intermediate_size = 160,
+                             .num_hidden_layers = 2,
+                             .num_attention_heads = 8,
+                             .num_key_value_heads = 2,
+                             .head_dim = 16,
+                             .rms_norm_eps = 1e-5,
+                             .tie_word_embeddings = true};
 
 torch::Tensor read(const weights::SafetensorsFile& file, const std::string& name) {
   const auto& info = file.at(name);

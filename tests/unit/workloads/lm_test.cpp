@@ -45,7 +45,10 @@ TEST(LanguageModel, LlamaPresetsHaveThePublishedCounts) {
   const std::vector<std::pair<const char*, std::int64_t>> counts{{"llama3.2-1b-sft", 1'235'814'400},
                                                                  {"llama3.2-1b-sft-mini", 31'201'792},
                                                                  {"llama3.2-1b-sft-tiny", 135'488},
-                                                                 {"llama3.1-8b-sft", 8'030'261'248}};
+                                                                 {"llama3.1-8b-sft", 8'030'261'248},
+                                                                 {"llama3.2-3b-lora", 3'212'749'824 + 24'313'856},
+                                                                 {"llama3.2-3b-lora-tiny", 145'472},
+                                                                 {"llama3.1-70b-lora", 70'553'706'496 + 207'093'760}};
   for (const auto& [preset, count] : counts) {
     EXPECT_EQ(make_workload(testing::load_preset({}, preset))->parameters().numel(), count) << preset;
   }
