@@ -119,6 +119,10 @@ class Detector final : public train::Workload {
     loader_->check_boxes();
     if (!config.data.eval_path.empty()) {
       held_out_ = open(config, config.data.eval_path, 0);
+      if (std::ranges::all_of(truths(), &detection::GroundTruth::crowd)) {
+        throw base::DataError(fmt::format(
+            "data.eval_path = {}: no picture has a box (but crowds), so there is nothing to score", config.data.eval_path));
+      }
       eval_loader_.emplace(*held_out_, detection::LoaderOptions{.resize = options.resize, .pad_to = options.pad_to}, levels);
     }
   }

@@ -33,6 +33,7 @@ def read_annotations(path):
         raise Problem(f"{path} cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"{path} is no instances JSON of COCO: it needs images and annotations ({error!r})") from error
+    categories = {category.get("id") for category in content.get("categories", [])}
     if len(by_image) != len(images):
         raise Problem(f"{path}: two pictures have one id")
     for annotation in annotations:
@@ -44,6 +45,8 @@ def read_annotations(path):
         if not good:
             raise Problem(f"{path}: annotation {annotation.get('id')} has bbox {box} and category {annotation['category_id']}; four "
                           "finite numbers and a category from 1 on are needed")
+        if categories and int(annotation["category_id"]) not in categories:
+            raise Problem(f"{path}: annotation {annotation.get('id')} has category {annotation['category_id']}, which categories does not list")
         if image not in by_image:
             raise Problem(f"{path}: annotation {annotation.get('id')} is of picture {image}, which is not listed")
         by_image[image].append(annotation)

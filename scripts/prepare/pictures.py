@@ -44,6 +44,8 @@ def decode(path, size=None):
             for candidate in (turned, picture):
                 if size is None or (candidate.height, candidate.width) == tuple(size):
                     return as_rgb(candidate, path)
+    except FileNotFoundError as error:
+        raise Problem(f"{path} does not exist") from error
     except (OSError, SyntaxError, image.DecompressionBombError) as error:
         raise Problem(f"{path} cannot be decoded: {error}") from error
     raise Problem(f"{path} has {picture.height} x {picture.width} pixels; its annotations are for {size[0]} x {size[1]}")

@@ -96,6 +96,14 @@ def test_bad_data_is_named_before_training(program, what):
     assert "step" not in done.stderr and not (program.folder / "run.h5").exists()
 
 
+def test_held_out_pictures_without_boxes_have_no_score(program):
+    data, empty = program.folder / "data.h5", program.folder / "empty.h5"
+    write_images(data, pictures(2), [BOX, BOX], [[1], [2]])
+    write_images(empty, pictures(2), [[], BOX], [[], [1]], crowds=[[], [1]])
+    done = program.alone("run", "retinanet-tiny", "--technique", "single", "--set", f"data.path={data}", "--set", f"data.eval_path={empty}")
+    assert done.returncode == 2 and "nothing to score" in done.stderr, done.stderr
+
+
 def test_a_pixel_that_is_no_number(program):
     data = program.folder / "data.h5"
     write_images(data, pictures(2), [BOX, BOX], [[1], [2]])

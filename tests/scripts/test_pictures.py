@@ -117,13 +117,16 @@ def spoil(tmp_path, kind):
     elif kind == "floating point":
         Image.fromarray(gradient()[:, :, 0].astype(numpy.float32)).save(tmp_path / "b.tiff")
         return instances(tmp_path, [("b.tiff", 6, 8)], [])
-    return instances(tmp_path, [("a.png", *size)], [box])
+    path = instances(tmp_path, [("a.png", *size)], [box])
+    if kind == "unlisted category":
+        path.write_text(path.read_text().replace('"categories": []', '"categories": [{"id": 77, "name": "x"}]'))
+    return path
 
 
 @pytest.mark.parametrize("kind, message", [
-    ("cut off", "a.png cannot be decoded"), ("missing", "a.png cannot be decoded"), ("another size", "6 x 8 pixels; its annotations are for 5 x 8"),
+    ("cut off", "a.png cannot be decoded"), ("missing", "a.png does not exist"), ("another size", "6 x 8 pixels; its annotations are for 5 x 8"),
     ("unknown picture", "annotation 0 is of picture 99"), ("category 0", "category 0; four finite numbers and a category from 1 on"),
-    ("bbox of three", "bbox [1.0, 2.0, 3.0]"), ("floating point", "b.tiff holds floating-point values")])
+    ("unlisted category", "which categories does not list"), ("bbox of three", "bbox [1.0, 2.0, 3.0]"), ("floating point", "b.tiff holds floating-point values")])
 def test_bad_sources_are_named_and_leave_nothing(tmp_path, kind, message):
     path = spoil(tmp_path, kind)
     code, errors = prepare("coco", tmp_path, path, "-o", tmp_path / "out.h5")
