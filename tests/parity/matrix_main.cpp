@@ -1,6 +1,6 @@
 // Every technique under every combination of accumulation, clipping, checkpointing, precision, overlap and order of sums, all
 // cells of one rank count in one process:
-//   matrix PRESET pairwise|full
+//   matrix PRESET pairwise|full [KEY=VALUE ...]
 // Each cell is held to `single` by the bounds of design section 4, to the formulas of payload and persistent memory by the
 // run's own checks, and under `ordered` to ddp of the same accumulation, clipping and precision bit by bit.
 // pairwise: every pair of values of two dimensions occurs in some cell. Exit 1 names each failed check of each cell.
@@ -147,14 +147,17 @@ std::vector<Cell> covering_cells(const std::vector<Dimension>& dims) {
 
 class Matrix {
  public:
-  Matrix(world::World& world, const std::string& preset)
+  Matrix(world::World& world, const std::string& preset, const std::vector<std::string>& sets)
       : world_(world), dims_(dimensions(world.size())), stack_(comm::make_communicator(world, {})) {
     config::LoadRequest request;
     request.preset_or_file = preset;
     request.preset_dir = config::find_preset_dir();
     // One warm-up step: ddp's buckets are rebuilt after it, and units are gathered ahead from the second on.
-    request.sets = {"data.global_batch=36", "data.micro_batch=0", "measure.warmup_steps=1", "measure.steps=2",
-                    "measure.blocks=1"};
+    request.sets = {"data.micro_batch=0", "measure.warmup_steps=1", "measure.steps=2", "measure.blocks=1"};
+    request.sets.insert(request.sets.end(), sets.begin(), sets.end());
+    if (std::ranges::none_of(sets, [](const auto& set) { return set.starts_with("data.global_batch="); })) {
+      request.sets.emplace_back("data.global_batch=36");
+    }
     config_ = config::load_config(request);
   }
 
@@ -258,8 +261,8 @@ class Matrix {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3 || (std::string(argv[2]) != "pairwise" && std::string(argv[2]) != "full")) {
-    std::cerr << "usage: matrix PRESET pairwise|full\n";
+  if (argc < 3 || (std::string(argv[2]) != "pairwise" && std::string(argv[2]) != "full")) {
+    std::cerr << "usage: matrix PRESET pairwise|full [KEY=VALUE ...]\n";
     return 2;
   }
   device::install_memory_ledger();
@@ -267,7 +270,7 @@ int main(int argc, char** argv) {
   world::World world({60, 120});
   base::set_log_identity(world.rank(), world.size(), world.host());
   try {
-    Matrix matrix(world, argv[1]);
+    Matrix matrix(world, argv[1], {argv + 3, argv + argc});
     const auto cells = std::string(argv[2]) == "full" ? all_cells(matrix.dims()) : covering_cells(matrix.dims());
     for (const auto& cell : cells) {
       matrix.run(cell);
