@@ -61,7 +61,7 @@ def expect_proofs(program, ranks, *sets):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["verdict"] == "passed" and {row["result"] for row in found["rows"]} == {"passed"}
-    assert {row["technique"] for row in found["rows"]} == {"ddp", "zero1", "zero2", "zero3", "fsdp"}
+    assert {row["technique"] for row in found["rows"]} >= {"ddp", "zero1", "zero2", "zero3", "fsdp"}
 
 
 def test_verify_proves_all_techniques(program):
