@@ -1,7 +1,12 @@
 #include "table.hpp"
 
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "config/print.hpp"
 
 namespace shardmark::workloads {
 
@@ -17,6 +22,13 @@ std::span<const train::WorkloadEntry> table() {
 }
 
 std::unique_ptr<train::Workload> make_workload(const config::RunConfig& config) {
+  for (const auto& [key, folder] : {std::pair{"model.checkpoint", config.model.checkpoint},
+                                    std::pair{"model.lora.checkpoint", config.model.lora.checkpoint}}) {
+    std::error_code failure;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, failure)) {
+      throw base::ConfigError(std::string(key) + " = " + config::quoted(folder) + ": no such folder");
+    }
+  }
   std::vector<std::string> names;
   for (const auto& entry : table()) {
     if (entry.name == config.workload.name) {

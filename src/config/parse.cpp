@@ -245,13 +245,6 @@ class Loader {
   void apply_beside_weights() {
     const auto& model = config_.model;
     std::error_code failure;
-    for (const auto& [key, folder] :
-         {std::pair{"model.checkpoint", model.checkpoint}, std::pair{"model.lora.checkpoint", model.lora.checkpoint}}) {
-      if (!folder.empty() && !std::filesystem::is_directory(folder, failure)) {
-        problems_.push_back(fmt::format("{} = {}: no such folder", key, quoted(folder)));
-        return;
-      }
-    }
     if (config_.workload.name != "lm") {
       return;
     }

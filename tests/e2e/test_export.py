@@ -1,5 +1,7 @@
 """Weights that leave a run and come back: nothing is replaced unasked, and what is no checkpoint of the model is told before training."""
 
+import itertools
+
 import pytest
 from conftest import SOURCE
 
@@ -7,11 +9,12 @@ from conftest import SOURCE
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_export_replaces_nothing_unasked(program, ranks):
     """All before training: a folder that holds weights, the one that the run starts from, one that cannot be made."""
+    numbers = itertools.count()
     out, sets = program.folder / "weights", ("measure.steps=1", "measure.blocks=1", "data.micro_batch=1")
 
     def train(folder, *more):
         options = [word for one in (*sets, f"checkpoint.export={folder}", *more) for word in ("--set", one)]
-        return program.ranks(ranks, "run", "mlp", "--technique", "ddp", *options)
+        return program.ranks(ranks, "run", "mlp", "--technique", "ddp", "-o", f"{next(numbers)}.h5", *options)
     first = train(out)
     assert first.returncode == 0 and f"weights: {out}/model.safetensors" in first.stderr, first.stderr
     before = (out / "model.safetensors").read_bytes()

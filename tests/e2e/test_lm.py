@@ -7,7 +7,7 @@ import subprocess
 import h5py
 import numpy
 import pytest
-from conftest import SOURCE, losses, table
+from conftest import SOURCE, losses, table, write_tokens
 
 LENGTH = 32
 STEPS = ("measure.warmup_steps=0", "measure.steps=8", "measure.blocks=1")

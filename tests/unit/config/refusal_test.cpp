@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(UnknownKey, RefusedSet,
                                            BadSet{"lr=1", {"unknown key lr", "did you mean optimizer.lr?"}},
                                            BadSet{"seed=1", {"did you mean data.seed or numerics.seed?"}},
                                            BadSet{"qqqqqqqqqqqq=1", {"unknown key qqqqqqqqqqqq;", "list --keys"}},
-                                           BadSet{"model.lora.rank=16", {"unknown key model.lora.rank"}},
+                                           BadSet{"model.frog.rank=16", {"unknown key model.frog.rank"}},
                                            BadSet{"checkpoint.dir=x", {"unknown key checkpoint.dir"}},
                                            BadSet{"measure.phases=true", {"unknown key measure.phases"}},
                                            BadSet{"broken", {"broken", "key=value"}}, BadSet{"=1", {"key=value"}}));
@@ -176,7 +176,7 @@ TEST(Refusal, WhatIsNoSection) {
       "definition_version = 0\n"
       "description = 1\n"
       "[lora]\n"
-      "[model.lora]\n"
+      "[model.frog]\n"
       "[model.width]\n"
       "[[measure]]\n"
       "[workload]\nname = \"mlp\"\n");
@@ -184,7 +184,7 @@ TEST(Refusal, WhatIsNoSection) {
               UnorderedElementsAre(HasSubstr(":1: data is a whole number; accepted: a section [data]"),
                                    HasSubstr(":2: unknown key frog"), HasSubstr(":3: \"data.seed\" in quotes"),
                                    HasSubstr(":4: definition_version = 0 is out of range"), HasSubstr(":5: description is"),
-                                   HasSubstr(":6: unknown section [lora]"), HasSubstr(":7: unknown section [model.lora]"),
+                                   HasSubstr(":6: unknown section [lora]"), HasSubstr(":7: unknown section [model.frog]"),
                                    AllOf(HasSubstr(":8: model.width"), HasSubstr("is a section")),
                                    HasSubstr("measure is a list; accepted: a section [measure]")));
 }
