@@ -17,21 +17,23 @@ stop() {
   say "$*"
   exit 5
 }
-lacking() { # python: the modules that it does not find
-  "$1" - 2>/dev/null <<'END' || echo "Python itself"
+needed=(torch h5py numpy)
+lacking() { # python, modules: those that it does not find
+  "$1" - "${@:2}" 2>/dev/null <<'END' || echo "Python itself"
 import importlib.util
-print(*(name for name in ("torch", "h5py", "numpy") if importlib.util.find_spec(name) is None))
+import sys
+print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))
 END
 }
 
 python=
 if [[ -n ${SHARDMARK_PEER_PYTHON:-} ]]; then
-  absent=$(lacking "$SHARDMARK_PEER_PYTHON")
+  absent=$(lacking "$SHARDMARK_PEER_PYTHON" "${needed[@]}")
   [[ -z $absent ]] || stop "SHARDMARK_PEER_PYTHON = $SHARDMARK_PEER_PYTHON lacks $absent: install it there, or name another Python"
   python=$SHARDMARK_PEER_PYTHON
 else
   for candidate in python python3 "${SHARDMARK_PYTHON:-$deps/venv/bin/python}"; do
-    if command -v "$candidate" >/dev/null && [[ -z $(lacking "$candidate") ]]; then
+    if command -v "$candidate" >/dev/null && [[ -z $(lacking "$candidate" "${needed[@]}") ]]; then
       python=$(command -v "$candidate")
       break
     fi
@@ -53,8 +55,7 @@ done
 
 tag=$("$python" -c 'import sys; print(f"cp{sys.version_info[0]}{sys.version_info[1]}")')
 site=$deps/peers/$tag
-if "$python" -c 'import importlib.util, sys; sys.exit(any(importlib.util.find_spec(name) is None for name in sys.argv[1:]))' \
-  "${wanted[@]}"; then
+if [[ -z $(lacking "$python" "${wanted[@]}") ]]; then
   site=
 elif [[ $(cat "$site/complete" 2>/dev/null) != "$(cksum <"$requirements")" ]]; then
   mkdir -p "$deps/peers"

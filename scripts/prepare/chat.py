@@ -19,7 +19,7 @@ import numpy
 
 from prepare import conversations
 from prepare.files import Problem, check_output, write_file
-from prepare.text import IGNORED_LABEL
+from prepare.text import IGNORED_LABEL, check_length, read_file
 
 MOST_PROBLEMS = 20
 TEMPLATES = {"llama3.2": ("26 Jul 2024", True), "llama3.1-unsloth": ("26 July 2024", False)}  # date without one, texts trimmed
@@ -53,8 +53,7 @@ def add_command(commands):
 
 def run(options):
     check_output(options.output)
-    if options.length < 2:
-        raise Problem(f"--length {options.length}: a row needs at least 2 tokens, as the first is never a target")
+    check_length(options.length)
     if not 0 <= options.held_out < 1:
         raise Problem(f"--held-out {options.held_out} must lie from 0 to below 1")
     folder = Folder(options.tokenizer)
@@ -148,13 +147,7 @@ def read_lines(paths):
     """(place, text) of every line that is not empty."""
     lines = []
     for path in paths:
-        try:
-            text = path.read_bytes().decode()
-        except OSError as error:
-            raise Problem(f"{path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise Problem(f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
-        lines += [(f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        lines += [(f"{path}:{number}", line) for number, line in enumerate(read_file(path).split("\n"), 1) if line.strip()]
     if not lines:
         raise Problem(f"{', '.join(map(str, paths))}: no line holds anything")
     return lines
@@ -247,8 +240,10 @@ def make_rows(name, examples, options):
             idle += 1
     if not kept:
         raise Problem(f"the {name} part has no target in any of its {len(examples)} lines: --loss {options.loss}, --length {length}")
-    fit = FirstFit(len(kept), length)
-    bins = [fit.place(len(ids)) if options.pack else number for number, (ids, _) in enumerate(kept)]
+    bins = range(len(kept))  # rows of the examples
+    if options.pack:
+        fit = FirstFit(len(kept), length)
+        bins = [fit.place(len(ids)) for ids, _ in kept]
     rows = max(bins) + 1
     input_ids = numpy.zeros((rows, length), numpy.int32)
     labels_of_row = numpy.full((rows, length), IGNORED_LABEL, numpy.int32)

@@ -39,8 +39,7 @@ def add_command(commands):
 
 def run(options):
     check_output(options.output)
-    if options.length < 2:
-        raise Problem(f"--length {options.length}: a row needs at least 2 tokens, as the first is never a target")
+    check_length(options.length)
     if not 0 < options.held_out < 1:
         raise Problem(f"--held-out {options.held_out} must lie between 0 and 1")
     if options.install:
@@ -55,6 +54,11 @@ def run(options):
     rows = {path: make_rows(encode(part), options.length, name) for name, (part, path) in parts.items()}
     for path, input_ids in rows.items():  # FILE.h5 comes last: where it is, both are
         write_tokens(path, input_ids, attributes)
+
+
+def check_length(length):
+    if length < 2:
+        raise Problem(f"--length {length}: a row needs at least 2 tokens, as the first is never a target")
 
 
 def install_bible():
@@ -82,16 +86,17 @@ def read_text(options):
             "verbatim copies, as each text allows")
 
 
+def read_file(path):
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise Problem(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
+
+
 def read_files(paths):
-    texts = []
-    for path in paths:
-        try:
-            texts.append(path.read_bytes().decode())
-        except OSError as error:
-            raise Problem(f"{path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise Problem(f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}") from error
-    return "\n".join(texts)
+    return "\n".join(map(read_file, paths))
 
 
 def read_bible():

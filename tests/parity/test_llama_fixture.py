@@ -54,12 +54,18 @@ def lora(tmp_path_factory):
     return LoraCase(tmp_path_factory.mktemp("lora"))
 
 
+def expect_trajectory_and_gradients(case, ranks, technique):
+    """Returns the record."""
+    gradients = case.program.folder / "gradients"
+    path = case.train(ranks, technique, f"output.gradients={gradients}")
+    case.expect_trajectory(path)
+    case.expect_gradients(read_safetensors(gradients / "gradients.safetensors"))
+    return path
+
+
 @pytest.mark.parametrize("ranks,technique", RUNS)
 def test_adapters_trajectory_and_gradients(lora, ranks, technique):
-    gradients = lora.program.folder / "gradients"
-    path = lora.train(ranks, technique, f"output.gradients={gradients}")
-    lora.expect_trajectory(path)
-    lora.expect_gradients(read_safetensors(gradients / "gradients.safetensors"))
+    path = expect_trajectory_and_gradients(lora, ranks, technique)
     summary = table(path, "summary").iloc[0]
     assert (summary.parameters, summary.trainable_parameters) == (145_472, 9_984)
 
@@ -119,10 +125,7 @@ def test_adapters_that_are_not_built_are_refused(lora, change, said):
 
 @pytest.mark.parametrize("ranks,technique", RUNS)
 def test_trajectory_and_gradients(case, ranks, technique):
-    gradients = case.program.folder / "gradients"
-    path = case.train(ranks, technique, f"output.gradients={gradients}")
-    case.expect_trajectory(path)
-    case.expect_gradients(read_safetensors(gradients / "gradients.safetensors"))
+    expect_trajectory_and_gradients(case, ranks, technique)
 
 
 @pytest.mark.parametrize("ranks, technique", [(1, "single"), (2, "ddp"), (3, "zero1"), (2, "zero2"), (3, "zero3"), (2, "fsdp")])
