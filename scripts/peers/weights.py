@@ -29,10 +29,12 @@ def read_safetensors(path):
 
 
 def load(model, folder):
-    """Every parameter and buffer of the model, once if tied, and nothing else, or DataProblem."""
+    """Every parameter and stored buffer of the model, once if tied, and nothing else, or DataProblem."""
     path = pathlib.Path(folder) / "model.safetensors"
     stored, _ = read_safetensors(path)
-    wanted = {**dict(model.named_parameters()), **dict(model.named_buffers())}  # tied ones once, under the first name
+    kept = model.state_dict()  # without tables that a model makes anew
+    wanted = {**dict(model.named_parameters()),  # tied ones once, under the first name
+              **{name: buffer for name, buffer in model.named_buffers() if name in kept}}
     problems = [f"tensor {name} is missing" for name in wanted if name not in stored]
     problems += [f"tensor {name} is not one of this model's" for name in stored if name not in wanted]
     problems += [f"tensor {name} is {list(stored[name].shape)}, the model needs {list(wanted[name].shape)}"
